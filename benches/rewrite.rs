@@ -3,7 +3,13 @@
 //! `cargo bench --bench rewrite` prints a table; `-- --quick` runs each row only for a moment. Time is processor
 //! time of this thread. Allocations are counted in the steady state: the first chunks of a stream, which fix its
 //! envelope, are rewritten before the count begins.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, reason = "a bench")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a bench"
+)]
 
 use bytes::Bytes;
 use samewire::engine::named;
@@ -33,7 +39,13 @@ struct Engine {
     text: Option<(&'static str, &'static str)>,
 }
 
-const PLAIN: Engine = Engine { name: "vllm", what: "", head: "", chunk: |_| String::new(), text: None };
+const PLAIN: Engine = Engine {
+    name: "vllm",
+    what: "",
+    head: "",
+    chunk: |_| String::new(),
+    text: None,
+};
 
 /// Returns a chunk whose text the engine has not parsed.
 fn unparsed(at: usize) -> String {
@@ -87,7 +99,9 @@ const ENGINES: &[Engine] = &[
         what: "tool arguments",
         head: "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"chatcmpl-tool-1\",\"type\":\"function\",\"index\":0,\"function\":{\"name\":\"f\"}}]}",
         chunk: |_| {
-            vllm("{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}")
+            vllm(
+                "{\"content\":null,\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"a\"}}]}",
+            )
         },
         ..PLAIN
     },
@@ -95,7 +109,12 @@ const ENGINES: &[Engine] = &[
         name: "sglang",
         what: "content",
         head: "{\"reasoning_content\":null,\"role\":\"assistant\",\"content\":\"\"}",
-        chunk: |at| sglang(&format!("{{\"reasoning_content\":null,\"content\":\" word{}\"}}", at % 10)),
+        chunk: |at| {
+            sglang(&format!(
+                "{{\"reasoning_content\":null,\"content\":\" word{}\"}}",
+                at % 10
+            ))
+        },
         ..PLAIN
     },
     Engine {
@@ -105,13 +124,31 @@ const ENGINES: &[Engine] = &[
         chunk: |at| sglang(&format!("{{\"reasoning_content\":\" word{}\"}}", at % 10)),
         ..PLAIN
     },
-    Engine { what: "text, parser", chunk: unparsed, text: Some(("qwen3", "A")), ..PLAIN },
-    Engine { what: "text, any parser", chunk: unparsed, text: Some(("auto", "A")), ..PLAIN },
-    Engine { what: "reasoning in text", chunk: unparsed, text: Some(("qwen3", "<think>")), ..PLAIN },
+    Engine {
+        what: "text, parser",
+        chunk: unparsed,
+        text: Some(("qwen3", "A")),
+        ..PLAIN
+    },
+    Engine {
+        what: "text, any parser",
+        chunk: unparsed,
+        text: Some(("auto", "A")),
+        ..PLAIN
+    },
+    Engine {
+        what: "reasoning in text",
+        chunk: unparsed,
+        text: Some(("qwen3", "<think>")),
+        ..PLAIN
+    },
     Engine {
         what: "arguments in text",
         chunk: unparsed,
-        text: Some(("qwen3", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"")),
+        text: Some((
+            "qwen3",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"",
+        )),
         ..PLAIN
     },
 ];
@@ -127,7 +164,12 @@ impl EventSink for Nothing {
         black_box(&delta);
         extras
     }
-    fn tool<'a>(&mut self, _: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn tool<'a>(
+        &mut self,
+        _: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         black_box(&entry);
         extras
     }
@@ -172,17 +214,34 @@ fn messenger(engine: &Engine) -> Rewriter {
         purpose: Purpose::Recall,
     };
     let (plan, reply) = message(&MessagesRequest::read(&body, &context).unwrap(), &route).unwrap();
-    Rewriter::with_encoder(plan.shape, stamp.clone(), Box::new(MessageEncoder::new(reply, &stamp)))
+    Rewriter::with_encoder(
+        plan.shape,
+        stamp.clone(),
+        Box::new(MessageEncoder::new(reply, &stamp)),
+    )
 }
 
 fn route(engine: &Engine) -> Route {
-    let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
-    let options = Options { parser, ..Options::default() };
+    let parser = engine
+        .text
+        .map_or("off", |(parser, _)| parser)
+        .to_owned()
+        .try_into()
+        .unwrap();
+    let options = Options {
+        parser,
+        ..Options::default()
+    };
     Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20)
 }
 
 fn stamp() -> Stamp {
-    Stamp { id: AnswerId(0), now: 1, seed: 1, ..Stamp::default() }
+    Stamp {
+        id: AnswerId(0),
+        now: 1,
+        seed: 1,
+        ..Stamp::default()
+    }
 }
 
 /// Runs `work` repeatedly on one stretch. Returns the nanoseconds per chunk of the fastest repetition.
@@ -199,8 +258,14 @@ fn nanoseconds(for_long: Duration, mut work: impl FnMut()) -> f64 {
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
-    let for_long = if quick { Duration::from_millis(50) } else { Duration::from_secs(2) };
-    println!("ns for each chunk (quickest of many stretches of {CHUNKS}), in one read and one chunk a read");
+    let for_long = if quick {
+        Duration::from_millis(50)
+    } else {
+        Duration::from_secs(2)
+    };
+    println!(
+        "ns for each chunk (quickest of many stretches of {CHUNKS}), in one read and one chunk a read"
+    );
     println!(
         "{:<8}{:<20}{:>7}{:>9}{:>9}{:>11}{:>9}{:>11}{:>10}{:>13}{:>10}{:>7}",
         "engine",
@@ -223,7 +288,11 @@ fn main() {
 
 fn row(engine: &Engine, for_long: Duration) {
     let mut head = match engine.name {
-        "vllm" => vllm(if engine.text.is_some() { "{\"role\":\"assistant\"}" } else { engine.head }),
+        "vllm" => vllm(if engine.text.is_some() {
+            "{\"role\":\"assistant\"}"
+        } else {
+            engine.head
+        }),
         _ => sglang(engine.head),
     };
     if let Some((_, text)) = engine.text {

@@ -26,7 +26,10 @@ const NOW: u64 = 1_800_000_000_000;
 const CALLERS: usize = 64;
 
 fn item(id: &str) -> Item {
-    Item::new(id, &format!(r#"{{"id":"{id}","text":"{}"}}"#, "x".repeat(400)))
+    Item::new(
+        id,
+        &format!(r#"{{"id":"{id}","text":"{}"}}"#, "x".repeat(400)),
+    )
 }
 
 fn new(key: Key) -> NewResponse {
@@ -45,7 +48,10 @@ fn new(key: Key) -> NewResponse {
 }
 
 fn finish() -> FinalState {
-    let events = StoredEvents { from: 0, bodies: vec!["x".repeat(150).into(); 20] };
+    let events = StoredEvents {
+        from: 0,
+        bodies: vec!["x".repeat(150).into(); 20],
+    };
     FinalState {
         state: State::Completed,
         response: "x".repeat(2_000).into(),
@@ -84,27 +90,60 @@ async fn measure(store: &Arc<Store>, count: usize, ends: bool) -> (f64, Vec<Dura
 }
 
 async fn place(name: &str, place: StoreLocation, caps: StoreCaps, count: usize) {
-    let store = Arc::new(Store::open(&place, caps).await.expect("the store opens").expect("a place"));
+    let store = Arc::new(
+        Store::open(&place, caps)
+            .await
+            .expect("the store opens")
+            .expect("a place"),
+    );
     for (what, ends) in [("creates", false), ("finishes", true)] {
         let (rate, times) = measure(&store, count, ends).await;
-        let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or_default();
-        println!("{name:<10}{what:<10}{rate:>9.0}/s   p50 {:>9.2?}   p99 {:>9.2?}", at(0.5), at(0.99));
+        let at = |share: f64| {
+            times
+                .get((times.len() as f64 * share) as usize)
+                .copied()
+                .unwrap_or_default()
+        };
+        println!(
+            "{name:<10}{what:<10}{rate:>9.0}/s   p50 {:>9.2?}   p99 {:>9.2?}",
+            at(0.5),
+            at(0.99)
+        );
     }
 }
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let count = if quick { 2_000 } else { 20_000 };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-store-{}", std::process::id()));
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-store-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         // Default limits, but with room for all records.
-        let roomy = || StoreCaps { bytes: 1 << 30, ..StoreCaps::DISK };
+        let roomy = || StoreCaps {
+            bytes: 1 << 30,
+            ..StoreCaps::DISK
+        };
         place("memory", StoreLocation::Memory, roomy(), count).await;
-        place("sqlite", StoreLocation::Sqlite(folder.join("responses.db")), roomy(), count).await;
+        place(
+            "sqlite",
+            StoreLocation::Sqlite(folder.join("responses.db")),
+            roomy(),
+            count,
+        )
+        .await;
         if let Ok(url) = std::env::var("SAMEWIRE_TEST_POSTGRES") {
-            place("postgres", StoreLocation::Postgres(url), StoreCaps::SERVER, count).await;
+            place(
+                "postgres",
+                StoreLocation::Postgres(url),
+                StoreCaps::SERVER,
+                count,
+            )
+            .await;
         }
     });
     std::fs::remove_dir_all(&folder).unwrap();

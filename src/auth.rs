@@ -37,14 +37,19 @@ pub fn masked(key: &[u8]) -> String {
     let is_plain = key.len() >= SHOWN_FROM && key.iter().all(u8::is_ascii_graphic);
     let shown = std::str::from_utf8(key).ok().filter(|_| is_plain);
     let ends = shown.and_then(|key| key.get(..SHOWN.0).zip(key.get(key.len() - SHOWN.1..)));
-    ends.map_or_else(|| HIDDEN.to_owned(), |(first, last)| format!("{first}{HIDDEN}{last}"))
+    ends.map_or_else(
+        || HIDDEN.to_owned(),
+        |(first, last)| format!("{first}{HIDDEN}{last}"),
+    )
 }
 
 /// Returns true if the text is a valid name for a key, tenant or plan: 1 to 64 ASCII letters, digits, dots, dashes
 /// and underscores. Names generated here contain other characters, so they never equal a configured name.
 pub fn is_name(text: &str) -> bool {
     (1..=MAX_NAME_BYTES).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 /// SHA-256 hash of a client's key. The proxy stores and compares hashes only, and `Debug` output hides them.
@@ -77,13 +82,19 @@ impl Hash {
     /// Returns the tenant of a key that names no tenant. It is unique to the key, and the hash cannot be derived
     /// from it.
     pub fn tenant(&self) -> String {
-        format!("key:{}", ident::sha256_hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
+        format!(
+            "key:{}",
+            ident::sha256_hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32)
+        )
     }
 
     /// Returns the name of the quota counters of a key. It is unique to the key, and the hash cannot be derived
     /// from it.
     pub fn counters(&self) -> String {
-        format!("key:{}", ident::sha256_hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32))
+        format!(
+            "key:{}",
+            ident::sha256_hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32)
+        )
     }
 }
 
@@ -149,9 +160,14 @@ pub struct Quota {
 impl Quota {
     /// Returns true if at least one of the four numbers is limited.
     pub fn limits(&self) -> bool {
-        [self.requests_per_day, self.requests_per_month, self.tokens_per_day, self.tokens_per_month]
-            .iter()
-            .any(|limit| *limit > 0)
+        [
+            self.requests_per_day,
+            self.requests_per_month,
+            self.tokens_per_day,
+            self.tokens_per_month,
+        ]
+        .iter()
+        .any(|limit| *limit > 0)
     }
 }
 
@@ -191,7 +207,9 @@ impl Caller {
     }
 
     fn names(&self, model: &str) -> bool {
-        self.models.iter().any(|allowed| model_name::covers(allowed, model))
+        self.models
+            .iter()
+            .any(|allowed| model_name::covers(allowed, model))
     }
 }
 
@@ -208,17 +226,25 @@ impl Keyring {
         for (at, (hash, _)) in (0..u32::MAX).zip(&self.0) {
             place.conditional_assign(&at, hash.0.ct_eq(&shown.0));
         }
-        self.0.get(usize::try_from(place).ok()?).map(|(_, caller)| caller)
+        self.0
+            .get(usize::try_from(place).ok()?)
+            .map(|(_, caller)| caller)
     }
 
     /// Returns the client whose quota counters have this name; `None` if its key is not active.
     pub fn caller_with_counters(&self, name: &str) -> Option<&Arc<Caller>> {
-        self.0.iter().find(|(hash, _)| hash.counters() == name).map(|(_, caller)| caller)
+        self.0
+            .iter()
+            .find(|(hash, _)| hash.counters() == name)
+            .map(|(_, caller)| caller)
     }
 
     /// Returns the name of a client's quota counters; `None` if its key is not active.
     pub fn counters_of(&self, caller: &Arc<Caller>) -> Option<String> {
-        self.0.iter().find(|(_, own)| Arc::ptr_eq(own, caller)).map(|(hash, _)| hash.counters())
+        self.0
+            .iter()
+            .find(|(_, own)| Arc::ptr_eq(own, caller))
+            .map(|(hash, _)| hash.counters())
     }
 
     /// Returns all active clients with the hashes of their keys, in the order of the configuration.
@@ -229,7 +255,11 @@ impl Keyring {
 
 impl FromIterator<(Hash, Caller)> for Keyring {
     fn from_iter<I: IntoIterator<Item = (Hash, Caller)>>(all: I) -> Self {
-        Self(all.into_iter().map(|(hash, caller)| (hash, Arc::new(caller))).collect())
+        Self(
+            all.into_iter()
+                .map(|(hash, caller)| (hash, Arc::new(caller)))
+                .collect(),
+        )
     }
 }
 
@@ -254,13 +284,27 @@ mod tests {
 
     #[test]
     fn a_key_is_found_by_all_of_it() {
-        let ring: Keyring =
-            ["sk-a", "sk-b", "sk-c"].map(|key| (Hash::of(key.as_bytes()), caller(key))).into_iter().collect();
-        let name = |key: &str| ring.caller(key.as_bytes()).map(|caller| Arc::clone(&caller.name));
+        let ring: Keyring = ["sk-a", "sk-b", "sk-c"]
+            .map(|key| (Hash::of(key.as_bytes()), caller(key)))
+            .into_iter()
+            .collect();
+        let name = |key: &str| {
+            ring.caller(key.as_bytes())
+                .map(|caller| Arc::clone(&caller.name))
+        };
         for key in ["sk-a", "sk-b", "sk-c"] {
             assert_eq!(name(key).as_deref(), Some(key));
         }
-        for key in ["", "sk-", "sk-d", "sk-a ", "sk-aa", "SK-A", "' OR 1=1--", &Hash::of(b"sk-a").digits()] {
+        for key in [
+            "",
+            "sk-",
+            "sk-d",
+            "sk-a ",
+            "sk-aa",
+            "SK-A",
+            "' OR 1=1--",
+            &Hash::of(b"sk-a").digits(),
+        ] {
             assert_eq!(name(key), None, "{key}");
         }
         assert!(Keyring::default().caller(b"sk-a").is_none());
@@ -270,8 +314,17 @@ mod tests {
     fn hashes_are_those_that_other_programs_print() {
         let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Hash::of(b"abc").digits(), digits);
-        assert!(Hash::parse(&digits.to_uppercase()).is_some_and(|hash| hash.equals(&Hash::of(b"abc"))));
-        for wrong in ["", "abc", &digits[1..], &format!("{digits}0"), &digits.replace('b', "g"), "sk-abc"] {
+        assert!(
+            Hash::parse(&digits.to_uppercase()).is_some_and(|hash| hash.equals(&Hash::of(b"abc")))
+        );
+        for wrong in [
+            "",
+            "abc",
+            &digits[1..],
+            &format!("{digits}0"),
+            &digits.replace('b', "g"),
+            "sk-abc",
+        ] {
             assert!(Hash::parse(wrong).is_none(), "{wrong}");
         }
         assert!(!format!("{:?}", Hash::of(b"abc")).contains("ba78"));
@@ -282,11 +335,19 @@ mod tests {
         let (one, other) = (Hash::of(b"abc"), Hash::of(b"abd"));
         assert_eq!(one.tenant(), Hash::of(b"abc").tenant());
         assert_ne!(one.tenant(), other.tenant());
-        assert!(!one.digits().contains(one.tenant().trim_start_matches("key:")));
+        assert!(
+            !one.digits()
+                .contains(one.tenant().trim_start_matches("key:"))
+        );
         assert!(!is_name(&one.tenant()), "nobody can give this name");
-        for (name, good) in
-            [("acme", true), ("a.b_c-1", true), ("", false), ("a b", false), ("ä", false), ("a/b", false)]
-        {
+        for (name, good) in [
+            ("acme", true),
+            ("a.b_c-1", true),
+            ("", false),
+            ("a b", false),
+            ("ä", false),
+            ("a/b", false),
+        ] {
             assert_eq!(is_name(name), good, "{name}");
         }
         assert!(is_name(&"x".repeat(64)) && !is_name(&"x".repeat(65)));
@@ -303,7 +364,10 @@ mod tests {
     #[test]
     fn a_refused_key_is_recognised_and_not_told() {
         let new = new_key(&[0xfb; KEY_BYTES]);
-        assert_eq!(masked(new.as_bytes()), format!("{}***{}", &new[..5], &new[42..]));
+        assert_eq!(
+            masked(new.as_bytes()),
+            format!("{}***{}", &new[..5], &new[42..])
+        );
         for (key, expected) in [
             ("", "***"),
             ("sk-short", "***"),
@@ -323,11 +387,21 @@ mod tests {
         let mut caller = caller("a");
         assert!(caller.may_use("anything"));
         caller.models = vec!["qwen".to_owned()];
-        for (model, may) in [("qwen", true), ("qwen3", false), ("Qwen", false), ("", false)] {
+        for (model, may) in [
+            ("qwen", true),
+            ("qwen3", false),
+            ("Qwen", false),
+            ("", false),
+        ] {
             assert_eq!(caller.may_use(model), may, "{model}");
         }
         caller.models = vec!["qwen*".to_owned()];
-        for (model, may) in [("qwen", true), ("qwen3", true), ("Qwen", false), ("", false)] {
+        for (model, may) in [
+            ("qwen", true),
+            ("qwen3", true),
+            ("Qwen", false),
+            ("", false),
+        ] {
             assert_eq!(caller.may_use(model), may, "{model}");
         }
     }

@@ -3,7 +3,10 @@
 //! `SAMEWIRE_COMMIT` and `SAMEWIRE_DATE` in the environment take precedence; image builds, which have no
 //! repository, set them. A value found in neither place is `unknown`.
 
-#![allow(clippy::disallowed_methods, reason = "cargo tells a build script in the environment what it builds")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "cargo tells a build script in the environment what it builds"
+)]
 
 use std::env;
 use std::process::Command;
@@ -25,8 +28,14 @@ fn main() {
         (Some(one), None) | (None, Some(one)) => format!("{version} ({one})"),
         (None, None) => version,
     };
-    println!("cargo::rustc-env=SAMEWIRE_BUILD_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
-    println!("cargo::rustc-env=SAMEWIRE_BUILD_DATE={}", date.as_deref().unwrap_or("unknown"));
+    println!(
+        "cargo::rustc-env=SAMEWIRE_BUILD_COMMIT={}",
+        commit.as_deref().unwrap_or("unknown")
+    );
+    println!(
+        "cargo::rustc-env=SAMEWIRE_BUILD_DATE={}",
+        date.as_deref().unwrap_or("unknown")
+    );
     println!("cargo::rustc-env=SAMEWIRE_BUILD_VERSION={version}");
 }
 
@@ -34,14 +43,20 @@ fn main() {
 /// changes.
 fn given(name: &str) -> Option<String> {
     println!("cargo::rerun-if-env-changed={name}");
-    env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    env::var(name)
+        .ok()
+        .map(|value| value.trim().to_owned())
+        .filter(|value| !value.is_empty())
 }
 
 /// Returns the trimmed output of a git command. Returns `None` without git, without a repository, or if the output
 /// is empty.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .args(arguments)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }

@@ -91,7 +91,10 @@ impl Error {
     /// Returns the same failure with the error of the system that caused it.
     #[must_use]
     pub fn with_source(self, source: &std::io::Error) -> Self {
-        Self { public: self.public.with_cause(source.to_string()), ..self }
+        Self {
+            public: self.public.with_cause(source.to_string()),
+            ..self
+        }
     }
 }
 
@@ -99,7 +102,12 @@ impl From<Failure> for Error {
     fn from(public: Failure) -> Self {
         let side = Side::of(&public);
         let class = RetryClass::of(&public);
-        Self { public, side, stale: false, class }
+        Self {
+            public,
+            side,
+            stale: false,
+            class,
+        }
     }
 }
 
@@ -112,7 +120,10 @@ impl From<Fault> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.public.message)?;
-        self.public.cause.as_ref().map_or(Ok(()), |cause| write!(f, " ({cause})"))
+        self.public
+            .cause
+            .as_ref()
+            .map_or(Ok(()), |cause| write!(f, " ({cause})"))
     }
 }
 
@@ -120,5 +131,7 @@ impl std::error::Error for Error {}
 
 /// Returns the message of the innermost cause, such as a refused connection.
 pub(crate) fn innermost_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost_cause)
+    error
+        .source()
+        .map_or_else(|| error.to_string(), innermost_cause)
 }

@@ -67,6 +67,9 @@ mod tests {
         let mark = |size| FileStamps(vec![Some((1, 2, size, (3, 4)))]);
         let mut watch = ChangeDetector::new(mark(1));
         let looks = [1, 2, 3, 3, 3, 1, 1, 1].map(|size| watch.poll(mark(size)));
-        assert_eq!(looks, [false, false, false, true, false, false, true, false]);
+        assert_eq!(
+            looks,
+            [false, false, false, true, false, false, true, false]
+        );
     }
 }

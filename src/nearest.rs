@@ -10,9 +10,16 @@ pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Opti
     if name.len() < 2 {
         return None;
     }
-    let steps = |known: &str| if known.starts_with(name) { 0 } else { levenshtein(name, known) };
-    let words =
-        known.into_iter().filter(|known| known.starts_with(|first: char| first.is_ascii_alphabetic()));
+    let steps = |known: &str| {
+        if known.starts_with(name) {
+            0
+        } else {
+            levenshtein(name, known)
+        }
+    };
+    let words = known
+        .into_iter()
+        .filter(|known| known.starts_with(|first: char| first.is_ascii_alphabetic()));
     let (steps, nearest) = words.map(|known| (steps(known), known)).min()?;
     (steps <= 1 + name.len() / 4).then_some(nearest)
 }
@@ -46,7 +53,10 @@ mod tests {
         ] {
             assert_eq!(nearest(name, known), expected, "{name}");
         }
-        assert_eq!(suggest("wrong".to_owned(), "infos", known), "wrong; is info meant?");
+        assert_eq!(
+            suggest("wrong".to_owned(), "infos", known),
+            "wrong; is info meant?"
+        );
         assert_eq!(suggest("wrong".to_owned(), "sk-1", known), "wrong");
     }
 }

@@ -12,7 +12,13 @@ use std::time::Duration;
 /// Longest time that a configuration may contain, in seconds.
 const YEAR: u64 = 31_536_000;
 /// Units of a time, with their length in milliseconds.
-const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+const UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1_000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
 
 const TIME: &str = "must be seconds, or a time such as 250ms, 90s, 5m or 1h30m";
 const RANGE: &str = "must be seconds, from 0 to a year";
@@ -34,8 +40,11 @@ fn parts(text: &str) -> Option<Duration> {
     let (mut total, mut rest) = (None, text);
     while !rest.is_empty() {
         let (number, after) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
-        let (unit, after) =
-            after.split_at(after.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after.len()));
+        let (unit, after) = after.split_at(
+            after
+                .find(|letter: char| letter.is_ascii_digit())
+                .unwrap_or(after.len()),
+        );
         let (_, milliseconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
         let part = Duration::from_millis(number.parse::<u64>().ok()?.checked_mul(*milliseconds)?);
         total = Some(total.unwrap_or(Duration::ZERO).checked_add(part)?);
@@ -49,7 +58,9 @@ fn parts(text: &str) -> Option<Duration> {
 /// # Errors
 /// Fails if the text is not a size; the message is for people.
 pub fn size(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>().map(|size| size.0).map_err(|_| SIZE.to_owned())
+    text.parse::<ByteSize>()
+        .map(|size| size.0)
+        .map_err(|_| SIZE.to_owned())
 }
 
 /// Deserializes a time of at most a year: a number of seconds, or text as for [`time`].
@@ -65,7 +76,10 @@ pub fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Erro
 /// # Errors
 /// Fails if the value is not a time, or not a whole number of seconds.
 pub fn read_seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    from.deserialize_any(Number { expected: "whole seconds or a time such as \"5m\"", parse: whole_seconds })
+    from.deserialize_any(Number {
+        expected: "whole seconds or a time such as \"5m\"",
+        parse: whole_seconds,
+    })
 }
 
 /// Deserializes a size: a number of bytes, or text as for [`size`].
@@ -73,7 +87,10 @@ pub fn read_seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
 /// # Errors
 /// Fails if the value is not a size, or too large for the type.
 pub fn read_size<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
-    let size = from.deserialize_any(Number { expected: "bytes or a size such as \"64MiB\"", parse: size })?;
+    let size = from.deserialize_any(Number {
+        expected: "bytes or a size such as \"64MiB\"",
+        parse: size,
+    })?;
     N::try_from(size).map_err(|_| Error::custom(SIZE))
 }
 
@@ -87,11 +104,15 @@ impl Visitor<'_> for Time {
     }
 
     fn visit_f64<E: Error>(self, seconds: f64) -> Result<Duration, E> {
-        Duration::try_from_secs_f64(seconds).map_err(|_| E::custom(RANGE)).and_then(within_a_year)
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| E::custom(RANGE))
+            .and_then(within_a_year)
     }
 
     fn visit_i64<E: Error>(self, seconds: i64) -> Result<Duration, E> {
-        u64::try_from(seconds).map_err(|_| E::custom(RANGE)).and_then(|seconds| self.visit_u64(seconds))
+        u64::try_from(seconds)
+            .map_err(|_| E::custom(RANGE))
+            .and_then(|seconds| self.visit_u64(seconds))
     }
 
     fn visit_u64<E: Error>(self, seconds: u64) -> Result<Duration, E> {
@@ -104,12 +125,20 @@ impl Visitor<'_> for Time {
 }
 
 fn within_a_year<E: Error>(time: Duration) -> Result<Duration, E> {
-    if time <= Duration::from_secs(YEAR) { Ok(time) } else { Err(E::custom(RANGE)) }
+    if time <= Duration::from_secs(YEAR) {
+        Ok(time)
+    } else {
+        Err(E::custom(RANGE))
+    }
 }
 
 fn whole_seconds(text: &str) -> Result<u64, String> {
     let time = time(text)?;
-    if time.subsec_nanos() == 0 { Ok(time.as_secs()) } else { Err(WHOLE.to_owned()) }
+    if time.subsec_nanos() == 0 {
+        Ok(time.as_secs())
+    } else {
+        Err(WHOLE.to_owned())
+    }
 }
 
 /// Whole number, or a text that stands for one.
@@ -155,7 +184,11 @@ mod tests {
             ("1m30s500ms", 90_500),
             ("7d", 604_800_000),
         ] {
-            assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+            assert_eq!(
+                time(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -192,9 +225,15 @@ mod tests {
         ] {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "MB", "-1MB", "1XB", "1 M B", "one", "1,5MB", "0x10", "1e3MB"] {
+        for text in [
+            "", "MB", "-1MB", "1XB", "1 M B", "one", "1,5MB", "0x10", "1e3MB",
+        ] {
             assert_eq!(size(text), Err(SIZE.to_owned()), "{text}");
         }
-        assert_eq!(size("99999999999EiB"), Ok(u64::MAX), "too large for every limit");
+        assert_eq!(
+            size("99999999999EiB"),
+            Ok(u64::MAX),
+            "too large for every limit"
+        );
     }
 }

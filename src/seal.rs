@@ -70,7 +70,11 @@ impl SealKeys {
     #[must_use]
     pub fn preceded_by(&self, id: impl Into<String>, key: &[u8; KEY]) -> Self {
         let first = (id.into(), XChaCha20Poly1305::new(key.into()));
-        Self(std::iter::once(first).chain(self.0.iter().cloned()).collect())
+        Self(
+            std::iter::once(first)
+                .chain(self.0.iter().cloned())
+                .collect(),
+        )
     }
 
     /// Parses a key file: on each line an id of letters, digits, `_` and `-`, white space, and 32 bytes in base64.
@@ -87,35 +91,60 @@ impl SealKeys {
                 continue;
             }
             let wrong = |what: &str| format!("line {}: {what}", at + 1);
-            let (id, key) = line.split_once(char::is_whitespace).ok_or_else(|| wrong("an id and a key"))?;
+            let (id, key) = line
+                .split_once(char::is_whitespace)
+                .ok_or_else(|| wrong("an id and a key"))?;
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
             if id.is_empty() || id.len() > 32 || !id.bytes().all(plain) {
                 return Err(wrong("an id has 1 to 32 letters, digits, _ and -"));
             }
-            let key =
-                Zeroizing::new(STANDARD.decode(key.trim()).map_err(|_| wrong("the key is not base64"))?);
-            let key: &[u8; KEY] =
-                key.as_slice().try_into().map_err(|_| wrong("the key must have 32 bytes"))?;
+            let key = Zeroizing::new(
+                STANDARD
+                    .decode(key.trim())
+                    .map_err(|_| wrong("the key is not base64"))?,
+            );
+            let key: &[u8; KEY] = key
+                .as_slice()
+                .try_into()
+                .map_err(|_| wrong("the key must have 32 bytes"))?;
             if keys.iter().any(|(known, _)| known == id) {
                 return Err(wrong("the id is there already"));
             }
             keys.push((id.to_owned(), XChaCha20Poly1305::new(key.into())));
         }
-        if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(keys)) }
+        if keys.is_empty() {
+            Err("there is no key".to_owned())
+        } else {
+            Ok(Self(keys))
+        }
     }
 
     /// Encrypts a text for a tenant, with the current time in Unix seconds. The nonce must be random: reusing one
     /// breaks the encryption.
-    pub fn seal(&self, kind: SealKind, tenant: &str, text: &str, now: u64, nonce: [u8; NONCE]) -> String {
+    pub fn seal(
+        &self,
+        kind: SealKind,
+        tenant: &str,
+        text: &str,
+        now: u64,
+        nonce: [u8; NONCE],
+    ) -> String {
         let mut plain = BytesMut::from(&b"{\"v\":1,\"t\":"[..]);
         write_string(text, &mut plain);
         plain.extend_from_slice(b",\"iat\":");
         write_number(now, &mut plain);
         plain.extend_from_slice(b"}");
-        let Some((id, key)) = self.0.first() else { return String::new() };
-        let payload = Payload { msg: &plain, aad: &kind.associated_data(tenant) };
+        let Some((id, key)) = self.0.first() else {
+            return String::new();
+        };
+        let payload = Payload {
+            msg: &plain,
+            aad: &kind.associated_data(tenant),
+        };
         // Encryption fails only for texts of more than 256 GiB.
-        let ciphertext = key.encrypt(&XNonce::from(nonce), payload).unwrap_or_default();
+        let ciphertext = key
+            .encrypt(&XNonce::from(nonce), payload)
+            .unwrap_or_default();
         let bytes = [&nonce[..], &ciphertext].concat();
         format!("{}{id}.{}", kind.prefix(), URL_SAFE_NO_PAD.encode(bytes))
     }
@@ -130,7 +159,10 @@ impl SealKeys {
         }
         let bytes = URL_SAFE_NO_PAD.decode(body).ok()?;
         let (nonce, ciphertext) = bytes.split_first_chunk::<NONCE>()?;
-        let payload = Payload { msg: ciphertext, aad: &kind.associated_data(tenant) };
+        let payload = Payload {
+            msg: ciphertext,
+            aad: &kind.associated_data(tenant),
+        };
         let plain = key.decrypt(&XNonce::from(*nonce), payload).ok()?;
         let content: SealedContent<'_> = json::read(std::str::from_utf8(&plain).ok()?).ok()?;
         content.v.filter(|version| *version == 1)?;
@@ -149,7 +181,9 @@ object! {
 
 impl fmt::Debug for SealKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|(id, _)| id)).finish()
+        f.debug_list()
+            .entries(self.0.iter().map(|(id, _)| id))
+            .finish()
     }
 }
 
@@ -164,18 +198,42 @@ mod tests {
         let keys = SealKeys::of("k1", &[7; KEY]);
         let sealed = keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [1; NONCE]);
         assert!(sealed.starts_with("swr1.k1."), "{sealed}");
-        assert_eq!(keys.open(SealKind::Reasoning, "tenant", &sealed).as_deref(), Some(TEXT));
+        assert_eq!(
+            keys.open(SealKind::Reasoning, "tenant", &sealed).as_deref(),
+            Some(TEXT)
+        );
         assert_eq!(keys.open(SealKind::Reasoning, "other", &sealed), None);
-        assert_eq!(keys.open(SealKind::Compaction, "tenant", &sealed.replace("swr1", "swc1")), None);
-        assert_eq!(SealKeys::of("k1", &[8; KEY]).open(SealKind::Reasoning, "tenant", &sealed), None);
+        assert_eq!(
+            keys.open(
+                SealKind::Compaction,
+                "tenant",
+                &sealed.replace("swr1", "swc1")
+            ),
+            None
+        );
+        assert_eq!(
+            SealKeys::of("k1", &[8; KEY]).open(SealKind::Reasoning, "tenant", &sealed),
+            None
+        );
         for at in 0..sealed.len() {
             let mut changed = sealed.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(keys.open(SealKind::Reasoning, "tenant", &changed), None, "byte {at}");
-            assert_eq!(keys.open(SealKind::Reasoning, "tenant", &sealed[..at]), None, "{at} bytes");
+            assert_eq!(
+                keys.open(SealKind::Reasoning, "tenant", &changed),
+                None,
+                "byte {at}"
+            );
+            assert_eq!(
+                keys.open(SealKind::Reasoning, "tenant", &sealed[..at]),
+                None,
+                "{at} bytes"
+            );
         }
-        assert_ne!(sealed, keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [2; NONCE]));
+        assert_ne!(
+            sealed,
+            keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [2; NONCE])
+        );
     }
 
     #[test]
@@ -189,15 +247,24 @@ mod tests {
             [0; NONCE],
         );
         let both = SealKeys::parse(&format!("# first\n\n2026 {new}\n2025\t{old}\n")).unwrap();
-        assert_eq!(both.open(SealKind::Compaction, "", &sealed).as_deref(), Some(TEXT));
-        assert!(both.seal(SealKind::Compaction, "", TEXT, 1, [0; NONCE]).starts_with("swc1.2026."));
+        assert_eq!(
+            both.open(SealKind::Compaction, "", &sealed).as_deref(),
+            Some(TEXT)
+        );
+        assert!(
+            both.seal(SealKind::Compaction, "", TEXT, 1, [0; NONCE])
+                .starts_with("swc1.2026.")
+        );
         assert_eq!(format!("{both:?}"), r#"["2026", "2025"]"#);
         for (text, wrong) in [
             ("", "there is no key"),
             ("k", "line 1: an id and a key"),
             ("\nk AA==", "line 2: the key must have 32 bytes"),
             ("k !", "line 1: the key is not base64"),
-            ("a.b AA==", "line 1: an id has 1 to 32 letters, digits, _ and -"),
+            (
+                "a.b AA==",
+                "line 1: an id has 1 to 32 letters, digits, _ and -",
+            ),
         ] {
             assert_eq!(SealKeys::parse(text).unwrap_err(), wrong);
         }
@@ -212,7 +279,13 @@ mod tests {
         let first = SealKeys::of("a", &[1; KEY]);
         let sealed = first.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE]);
         let both = first.preceded_by("b", &[2; KEY]);
-        assert_eq!(both.open(SealKind::Reasoning, "", &sealed).as_deref(), Some(TEXT));
-        assert!(both.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE]).starts_with("swr1.b."));
+        assert_eq!(
+            both.open(SealKind::Reasoning, "", &sealed).as_deref(),
+            Some(TEXT)
+        );
+        assert!(
+            both.seal(SealKind::Reasoning, "", TEXT, 1, [0; NONCE])
+                .starts_with("swr1.b.")
+        );
     }
 }

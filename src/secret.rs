@@ -75,7 +75,9 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     let size = usize::try_from(metadata.len().min(LONGEST)).unwrap_or(0);
     // Allocated at full size at once: growing would leave an unwiped copy behind.
     let mut text = Zeroizing::new(String::with_capacity(size + 1));
-    file.take(LONGEST).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
+    file.take(LONGEST)
+        .read_to_string(&mut text)
+        .map_err(|error| unreadable(&error))?;
     Ok(text)
 }
 
@@ -102,9 +104,16 @@ mod tests {
     fn a_secret_is_a_header_and_nothing_else() {
         let secret = Secret::with_prefix("Bearer ", "sk-1").unwrap();
         let value = secret.value();
-        assert_eq!((value.as_bytes(), value.is_sensitive()), (&b"Bearer sk-1"[..], true));
+        assert_eq!(
+            (value.as_bytes(), value.is_sensitive()),
+            (&b"Bearer sk-1"[..], true)
+        );
         assert!(!format!("{value:?}").contains("sk-1"));
-        assert_eq!(secret.value().as_bytes().as_ptr(), value.as_bytes().as_ptr(), "one copy");
+        assert_eq!(
+            secret.value().as_bytes().as_ptr(),
+            value.as_bytes().as_ptr(),
+            "one copy"
+        );
         for wrong in ["", "a\nb", "a\0"] {
             assert!(Secret::with_prefix("Bearer ", wrong).is_none(), "{wrong:?}");
         }

@@ -22,9 +22,13 @@ pub fn read(text: &str) -> Value {
 /// no JSON. Null for such a text, and for one of more values.
 pub fn read_within(text: &str, left: &Cell<usize>) -> Value {
     let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
-    let rest = left.get().checked_sub(if is_json { values(text) } else { 1 });
+    let rest = left
+        .get()
+        .checked_sub(if is_json { values(text) } else { 1 });
     left.set(rest.unwrap_or(0));
-    rest.filter(|_| is_json).map(|_| read(text)).unwrap_or_default()
+    rest.filter(|_| is_json)
+        .map(|_| read(text))
+        .unwrap_or_default()
 }
 
 /// Returns the number of values in a JSON text at most, with the memory of objects counted as values.
@@ -72,7 +76,9 @@ impl View for Value {
     }
 
     fn list(&self, path: &str) -> &[Value] {
-        self.pointer(path).and_then(Self::as_array).map_or(&[], Vec::as_slice)
+        self.pointer(path)
+            .and_then(Self::as_array)
+            .map_or(&[], Vec::as_slice)
     }
 
     fn says(&self) -> bool {
@@ -100,7 +106,9 @@ impl View for Value {
                 "object" => is(Self::is_object),
                 "there" => value.is_some(),
                 "absent" => value.is_none(),
-                _ => word.strip_prefix('=').is_some_and(|text| value.and_then(Self::as_str) == Some(text)),
+                _ => word
+                    .strip_prefix('=')
+                    .is_some_and(|text| value.and_then(Self::as_str) == Some(text)),
             }
         })
     }
@@ -113,8 +121,18 @@ mod tests {
     #[test]
     fn values_are_found_by_their_paths() {
         let value = read(r#"{"a":[{"b":"c"},-1,2.5,18446744073709551615,true,null],"e":""}"#);
-        assert_eq!((value.text("/a/0/b"), value.text("/a/9"), value.list("/a").len()), ("c", "", 6));
-        assert_eq!(value.pointer("/a/3").and_then(Value::as_u64), Some(u64::MAX));
+        assert_eq!(
+            (
+                value.text("/a/0/b"),
+                value.text("/a/9"),
+                value.list("/a").len()
+            ),
+            ("c", "", 6)
+        );
+        assert_eq!(
+            value.pointer("/a/3").and_then(Value::as_u64),
+            Some(u64::MAX)
+        );
         for (path, says) in [("/a", true), ("/a/4", true), ("/a/5", false), ("/e", false)] {
             assert_eq!(value.pointer(path).map(View::says), Some(says), "{path}");
         }
@@ -125,13 +143,20 @@ mod tests {
     #[test]
     fn values_have_shapes() {
         let value = read(r#"{"a":"b","n":null,"w":1,"f":1.5,"e":"","l":[],"o":{"l":[1]}}"#);
-        assert!(
-            value.fits("/a text, /a string, /a string?, /a there, /a =b, /n string?, /w whole, /f number")
-        );
+        assert!(value.fits(
+            "/a text, /a string, /a string?, /a there, /a =b, /n string?, /w whole, /f number"
+        ));
         assert!(value.fits("/l list, /l empty, /o object, /o/l list, /x absent, /e string, /e ="));
-        for wrong in
-            ["/e text", "/x text", "/n string", "/f whole", "/o list", "/o/l empty", "/n absent", "/a =c"]
-        {
+        for wrong in [
+            "/e text",
+            "/x text",
+            "/n string",
+            "/f whole",
+            "/o list",
+            "/o/l empty",
+            "/n absent",
+            "/a =c",
+        ] {
             assert!(!value.fits(wrong), "{wrong}");
         }
         assert!(!value.fits("/x there") && !value.fits("/a nonsense") && !value.fits("/a"));
@@ -143,7 +168,11 @@ mod tests {
         assert!(read_within(r#"{"a":[1,"]{,\","]}"#, &left).is_object());
         assert_eq!(left.get(), 2);
         for (text, rest) in [("1 2", 1), ("[[[[", 0), (r#"{"a":[1,2]}"#, 0)] {
-            assert_eq!((read_within(text, &left), left.get()), (Value::Null, rest), "{text}");
+            assert_eq!(
+                (read_within(text, &left), left.get()),
+                (Value::Null, rest),
+                "{text}"
+            );
         }
     }
 

@@ -7,7 +7,8 @@ use std::fmt::Write;
 /// have no width are written as escapes.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    text.chars().for_each(|character| push_visible(character, &mut out));
+    text.chars()
+        .for_each(|character| push_visible(character, &mut out));
     out
 }
 
@@ -38,7 +39,10 @@ pub fn cut(text: &str, most: usize) -> String {
 
 /// Returns the last characters of a text.
 pub fn tail(text: &str, most: usize) -> &str {
-    let at = text.char_indices().nth_back(most.saturating_sub(1)).map_or(0, |(at, _)| at);
+    let at = text
+        .char_indices()
+        .nth_back(most.saturating_sub(1))
+        .map_or(0, |(at, _)| at);
     text.get(at..).unwrap_or(text)
 }
 
@@ -139,10 +143,20 @@ mod tests {
 
     #[test]
     fn characters_that_show_nothing_are_escaped() {
-        for hidden in
-            ["\u{34f}", "\u{3164}", "\u{fe0f}", "\u{e0100}", "\u{180f}", "\u{fff9}", "\u{1d173}", "\u{2800}"]
-        {
-            assert_eq!(visible(&format!("a{hidden}b")), format!("a{}b", hidden.escape_unicode()));
+        for hidden in [
+            "\u{34f}",
+            "\u{3164}",
+            "\u{fe0f}",
+            "\u{e0100}",
+            "\u{180f}",
+            "\u{fff9}",
+            "\u{1d173}",
+            "\u{2800}",
+        ] {
+            assert_eq!(
+                visible(&format!("a{hidden}b")),
+                format!("a{}b", hidden.escape_unicode())
+            );
         }
         // Spaces of any width, marks on letters and letters of any script are text.
         let text = "e\u{301} \u{a0}\u{3000}क\u{93f}\u{1f468}한😀\u{fffd}";
@@ -153,15 +167,25 @@ mod tests {
     fn strings_of_json_and_toml_show_every_character() {
         for (text, expected) in [
             ("{\"a\": \"b\"}\n\t", "{\"a\": \"b\"}\n\t"),
-            ("\"\u{202e}é\u{7f}\u{9b}\"\n", "\"\\u202eé\\u007f\\u009b\"\n"),
+            (
+                "\"\u{202e}é\u{7f}\u{9b}\"\n",
+                "\"\\u202eé\\u007f\\u009b\"\n",
+            ),
             ("\"\u{e0041}\"", "\"\\udb40\\udc41\""),
         ] {
             assert_eq!(visible_strings(text), expected, "{text:?}");
         }
         for text in ["a = \"\u{202e}é\u{9b}\u{e0041}\"\n", "a = \"\"\n"] {
             let seen = visible_toml(text);
-            assert!(!seen.contains(|character| character != '\n' && is_hidden(character)), "{seen}");
-            assert_eq!(toml::from_str::<toml::Table>(&seen), toml::from_str(text), "{seen}");
+            assert!(
+                !seen.contains(|character| character != '\n' && is_hidden(character)),
+                "{seen}"
+            );
+            assert_eq!(
+                toml::from_str::<toml::Table>(&seen),
+                toml::from_str(text),
+                "{seen}"
+            );
         }
     }
 }

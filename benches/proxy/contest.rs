@@ -58,7 +58,11 @@ impl Options {
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} wants a value")));
+            let mut value = || {
+                words
+                    .next()
+                    .ok_or_else(|| io::Error::other(format!("{word} wants a value")))
+            };
             match word.as_str() {
                 "--quick" => (options.rounds, options.scale) = (1, 0.15),
                 "--rounds" => options.rounds = value()?.parse().map_err(io::Error::other)?,
@@ -70,7 +74,9 @@ impl Options {
                 }
                 "--workers" => options.workers = value()?.parse().map_err(io::Error::other)?,
                 "--strict" => options.strict = true,
-                "--samewire" => options.proxies.push(("samewire".to_owned(), PathBuf::from(value()?))),
+                "--samewire" => options
+                    .proxies
+                    .push(("samewire".to_owned(), PathBuf::from(value()?))),
                 "--also" => {
                     let (name, program) = pair(value()?, "--also NAME=PROGRAM")?;
                     options.proxies.push((name, PathBuf::from(program)));
@@ -78,7 +84,9 @@ impl Options {
                 "--no-nginx" => options.nginx = false,
                 "--haproxy" => options.haproxy = true,
                 "--gateway" => options.gateways.push(Gateway::read(value()?)?),
-                "--missing" => options.missing.push(pair(value()?, "--missing NAME=REASON")?),
+                "--missing" => options
+                    .missing
+                    .push(pair(value()?, "--missing NAME=REASON")?),
                 other => return Err(io::Error::other(format!("no such option: {other}"))),
             }
         }
@@ -104,7 +112,9 @@ impl Options {
 }
 
 fn pair(word: &str, usage: &str) -> io::Result<(String, String)> {
-    let (name, value) = word.split_once('=').ok_or_else(|| io::Error::other(usage.to_owned()))?;
+    let (name, value) = word
+        .split_once('=')
+        .ok_or_else(|| io::Error::other(usage.to_owned()))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
@@ -131,7 +141,10 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
     for (name, reason) in &options.missing {
         report.left_out.push(LeftOut::new(name, None, reason));
     }
-    for recipe in recipes.iter().filter(|recipe| recipe.kind() != Kind::Gateway) {
+    for recipe in recipes
+        .iter()
+        .filter(|recipe| recipe.kind() != Kind::Gateway)
+    {
         report.start.push(ready_time(recipe, folder, engine)?);
     }
     let mut contestants = vec![Contestant::direct(engine)];
@@ -149,25 +162,46 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
             }
             (Ok(contestant), _) => contestants.push(contestant),
             (Err(error), Recipe::Gateway(_)) => {
-                report.left_out.push(LeftOut::new(recipe.name(), None, &error.to_string()));
+                report
+                    .left_out
+                    .push(LeftOut::new(recipe.name(), None, &error.to_string()));
             }
             (Err(error), _) => return Err(error),
         }
     }
     let relayed = |scenario: &&Scenario| options.wants(scenario) && !scenario.hold;
-    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way != ClientApi::Stored) {
+    for scenario in SCENARIOS
+        .iter()
+        .filter(relayed)
+        .filter(|scenario| scenario.way != ClientApi::Stored)
+    {
         in_turn(scenario, &contestants, options, engine, &mut report)?;
     }
     drop(contestants);
-    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way == ClientApi::Stored) {
-        for recipe in recipes.iter().filter(|recipe| recipe.kind() == Kind::Samewire) {
+    for scenario in SCENARIOS
+        .iter()
+        .filter(relayed)
+        .filter(|scenario| scenario.way == ClientApi::Stored)
+    {
+        for recipe in recipes
+            .iter()
+            .filter(|recipe| recipe.kind() == Kind::Samewire)
+        {
             let length = (options.rounds, options.scale);
-            report.rows.extend(beside_storing(recipe, scenario, length, folder, engine)?);
+            report
+                .rows
+                .extend(beside_storing(recipe, scenario, length, folder, engine)?);
         }
     }
     // A gateway that did not answer at first is not started again.
-    let started: Vec<&Recipe> = recipes.iter().filter(|recipe| report.has_started(recipe.name())).collect();
-    for scenario in SCENARIOS.iter().filter(|scenario| options.wants(scenario) && scenario.hold) {
+    let started: Vec<&Recipe> = recipes
+        .iter()
+        .filter(|recipe| report.has_started(recipe.name()))
+        .collect();
+    for scenario in SCENARIOS
+        .iter()
+        .filter(|scenario| options.wants(scenario) && scenario.hold)
+    {
         for &recipe in &started {
             eprintln!("{:<10}{}", scenario.name, recipe.name());
             let reason = match hold(recipe, scenario, folder, engine) {
@@ -181,7 +215,9 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
                 Err(error) if recipe.kind() == Kind::Gateway => error.to_string(),
                 Err(error) => return Err(error),
             };
-            report.left_out.push(LeftOut::new(recipe.name(), Some(scenario.name), &reason));
+            report
+                .left_out
+                .push(LeftOut::new(recipe.name(), Some(scenario.name), &reason));
         }
     }
     Ok(report)
@@ -209,7 +245,9 @@ fn in_turn(
     let mut parts = Vec::new();
     for contestant in contestants {
         let (ways, named): (&[ClientApi], _) = match (scenario.way, contestant.kind) {
-            (ClientApi::Responses, Kind::Samewire) => (&[ClientApi::Chat, ClientApi::Responses], true),
+            (ClientApi::Responses, Kind::Samewire) => {
+                (&[ClientApi::Chat, ClientApi::Responses], true)
+            }
             (ClientApi::Responses, _) => continue,
             _ => (&[ClientApi::Chat], false),
         };
@@ -218,11 +256,20 @@ fn in_turn(
             _ => Ok(options.scale),
         };
         for &way in ways {
-            let name =
-                if named { format!("{} {}", contestant.name, way.name()) } else { contestant.name.clone() };
+            let name = if named {
+                format!("{} {}", contestant.name, way.name())
+            } else {
+                contestant.name.clone()
+            };
             let row = Row::new(scenario, &name, contestant.kind);
             let fault = scale.as_ref().err().cloned();
-            parts.push(Part { contestant, way, scale: scale.clone().unwrap_or_default(), row, fault });
+            parts.push(Part {
+                contestant,
+                way,
+                scale: scale.clone().unwrap_or_default(),
+                row,
+                fault,
+            });
         }
     }
     for round in 0..options.rounds {
@@ -236,7 +283,11 @@ fn in_turn(
     for Part { row, fault, .. } in parts {
         match fault {
             None => report.rows.push(row),
-            Some(reason) => report.left_out.push(LeftOut::new(&row.contestant, Some(scenario.name), &reason)),
+            Some(reason) => {
+                report
+                    .left_out
+                    .push(LeftOut::new(&row.contestant, Some(scenario.name), &reason))
+            }
         }
     }
     Ok(())

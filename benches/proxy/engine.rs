@@ -24,7 +24,9 @@ use tokio::task::{LocalSet, spawn_local, yield_now};
 pub(crate) fn run() -> io::Result<bool> {
     let (submit, submitted) = channel();
     std::thread::spawn(move || pacer(&submitted));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     LocalSet::new().block_on(&runtime, async move {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
@@ -37,8 +39,12 @@ pub(crate) fn run() -> io::Result<bool> {
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            let connection =
-                Connection { stream, input: Vec::new(), frames: Rc::clone(&frames), pacer: submit.clone() };
+            let connection = Connection {
+                stream,
+                input: Vec::new(),
+                frames: Rc::clone(&frames),
+                pacer: submit.clone(),
+            };
             // A connection may end early because of the proxy; the load client notices that.
             spawn_local(async move { connection.serve().await.ok() });
         }
@@ -98,7 +104,9 @@ impl Connection {
         let mut sent = 0;
         while sent < ask.chunks {
             let count = batch.min(ask.chunks - sent);
-            self.stream.write_all(self.frames.deltas(sent, count)).await?;
+            self.stream
+                .write_all(self.frames.deltas(sent, count))
+                .await?;
             sent += count;
             // Lets the next stream write: in an engine step each stream gets a token.
             yield_now().await;
@@ -117,8 +125,15 @@ impl Connection {
         self.stream.write_all(self.frames.deltas(0, 1)).await?;
         let stream = std::net::TcpStream::from(SockRef::from(&self.stream).try_clone()?);
         let (over, wait) = oneshot::channel();
-        let slot = Slot { stream, sent: 1, ask, over };
-        self.pacer.send(slot).map_err(|_gone| io::Error::from(ErrorKind::BrokenPipe))?;
+        let slot = Slot {
+            stream,
+            sent: 1,
+            ask,
+            over,
+        };
+        self.pacer
+            .send(slot)
+            .map_err(|_gone| io::Error::from(ErrorKind::BrokenPipe))?;
         match wait.await {
             Ok(true) => Ok(()),
             Ok(false) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
@@ -146,17 +161,20 @@ fn read_ask(body: &[u8]) -> Option<ChatParams> {
     let word = body.get(find(body, b"\"bench-")? + 1..)?;
     let word = word.split(|byte| *byte == b'"').next()?;
     let pace = Pace::from_word(std::str::from_utf8(word).ok()?)?;
-    let chunks = after(body, b"\"max_tokens\"").or_else(|| after(body, b"\"max_completion_tokens\"")).map_or(
-        0,
-        |number| {
+    let chunks = after(body, b"\"max_tokens\"")
+        .or_else(|| after(body, b"\"max_completion_tokens\""))
+        .map_or(0, |number| {
             number
                 .iter()
                 .take_while(|byte| byte.is_ascii_digit())
                 .fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'))
-        },
-    );
+        });
     let usage = after(body, b"\"include_usage\"").is_some_and(|value| value.starts_with(b"true"));
-    Some(ChatParams { pace, chunks, usage })
+    Some(ChatParams {
+        pace,
+        chunks,
+        usage,
+    })
 }
 
 /// Returns the bytes after a key and its colon.
@@ -187,13 +205,19 @@ fn pacer(submitted: &Receiver<Slot>) {
     let mut turn = 0_u32;
     loop {
         let next = due.peek().map(|Reverse((at, _))| *at);
-        let wait = next.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        let wait = next.map_or(Duration::MAX, |at| {
+            at.saturating_duration_since(Instant::now())
+        });
         let arrival = if wait.is_zero() {
-            submitted.try_recv().map_err(|error| error == TryRecvError::Disconnected)
+            submitted
+                .try_recv()
+                .map_err(|error| error == TryRecvError::Disconnected)
         } else if wait == Duration::MAX {
             submitted.recv().map_err(|_gone| true)
         } else {
-            submitted.recv_timeout(wait).map_err(|error| error == RecvTimeoutError::Disconnected)
+            submitted
+                .recv_timeout(wait)
+                .map_err(|error| error == RecvTimeoutError::Disconnected)
         };
         match arrival {
             Ok(slot) => {
@@ -216,7 +240,9 @@ fn pacer(submitted: &Receiver<Slot>) {
                 break;
             }
             due.pop();
-            let Some(slot) = slots[place].as_mut() else { continue };
+            let Some(slot) = slots[place].as_mut() else {
+                continue;
+            };
             match slot.advance(&frames, &mut stamped) {
                 Some(outcome) => {
                     if let Some(slot) = slots[place].take() {

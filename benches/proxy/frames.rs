@@ -21,8 +21,8 @@ const ENVELOPE: &str = concat!(
 );
 
 const WORDS: [&str; 16] = [
-    " the", " model", " answers", " with", " one", " word", " after", " another", ",", " and", " every",
-    " one", " of", " them", " counts", ".",
+    " the", " model", " answers", " with", " one", " word", " after", " another", ",", " and",
+    " every", " one", " of", " them", " counts", ".",
 ];
 
 /// Number of deltas stored one after the other in the buffer; a batch is at most half of them.

@@ -47,15 +47,29 @@ pub(crate) const LOOSE: &str = "loose";
 /// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY [loose]]]`.
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY [loose]]]");
-    let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
-    let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
-    let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
-    let way = arguments.get(3).and_then(|word| ClientApi::named(word)).unwrap_or(ClientApi::Chat);
+    let scenario = arguments
+        .first()
+        .and_then(|name| named(name))
+        .ok_or_else(usage)?;
+    let address: SocketAddr = arguments
+        .get(1)
+        .and_then(|word| word.parse().ok())
+        .ok_or_else(usage)?;
+    let scale: f64 = arguments
+        .get(2)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(1.0);
+    let way = arguments
+        .get(3)
+        .and_then(|word| ClientApi::named(word))
+        .unwrap_or(ClientApi::Chat);
     let mut plan = Plan::new(scenario, address, scale, way);
     if arguments.get(4).is_some_and(|word| word == LOOSE) {
         plan.events = plan.deltas;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let seen = LocalSet::new().block_on(&runtime, drive(scenario, plan));
     println!("{}", serde_json::to_string(&seen)?);
     Ok(seen.failures == 0)
@@ -64,7 +78,10 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
 async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
     let start = Instant::now();
     let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
-    let held = Rc::new(Hold { streams: scenario.streams, ..Hold::default() });
+    let held = Rc::new(Hold {
+        streams: scenario.streams,
+        ..Hold::default()
+    });
     let plan = Rc::new(plan);
     let tasks: Vec<_> = (0..scenario.streams)
         .map(|_| {
@@ -121,7 +138,9 @@ async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
 
 fn quantile(sorted: &[Duration], at: f64) -> f64 {
     let place = (sorted.len().saturating_sub(1) as f64 * at).round() as usize;
-    sorted.get(place).map_or(0.0, |duration| duration.as_secs_f64() * 1e6)
+    sorted
+        .get(place)
+        .map_or(0.0, |duration| duration.as_secs_f64() * 1e6)
 }
 
 type Scratch = Rc<RefCell<Box<[u8]>>>;
@@ -150,14 +169,26 @@ impl Plan {
         let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
         let paced = !scenario.pace.period().is_zero();
         let many = scenario.requests > 1;
-        let chunks = if many || scenario.hold { scenario.chunks } else { scaled(scenario.chunks) };
+        let chunks = if many || scenario.hold {
+            scenario.chunks
+        } else {
+            scaled(scenario.chunks)
+        };
         let stream = scenario.pace != Pace::Whole;
         debug_assert!(!(paced && many), "a paced stream is one request");
         let pace = scenario.pace.word();
-        let prompt = if scenario.prompt == 0 { "Count.".to_owned() } else { prompt(scenario.prompt) };
+        let prompt = if scenario.prompt == 0 {
+            "Count.".to_owned()
+        } else {
+            prompt(scenario.prompt)
+        };
         let chat = format!(
             r#"{{"model":"bench","messages":[{{"role":"system","content":"{pace}"}},{{"role":"user","content":"{prompt}"}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
-            if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
+            if stream {
+                r#","stream_options":{"include_usage":true}"#
+            } else {
+                ""
+            }
         );
         let responses = format!(
             r#"{{"model":"bench","instructions":"{pace}","input":"Count.","max_output_tokens":{chunks},"temperature":0,"stream":{stream},"store":{}}}"#,
@@ -183,7 +214,11 @@ impl Plan {
             stream,
             events: if stream { chunks as u64 + more } else { 0 },
             deltas: if stream { chunks as u64 } else { 0 },
-            stamps: if matches!(scenario.pace, Pace::Stamped(_)) { chunks - 1 } else { 0 },
+            stamps: if matches!(scenario.pace, Pace::Stamped(_)) {
+                chunks - 1
+            } else {
+                0
+            },
             way,
             turns: Cell::default(),
             period: scenario.pace.period(),
@@ -281,7 +316,8 @@ impl Arrivals {
         for event in events.start.max(Self::EDGE)..events.end.min(last) {
             let sent = plan.period.mul_f64(event as f64);
             // The second avoids negative times if an engine sends ahead of schedule.
-            self.0.push((elapsed + Duration::from_secs(1)).saturating_sub(sent));
+            self.0
+                .push((elapsed + Duration::from_secs(1)).saturating_sub(sent));
         }
     }
 
@@ -304,14 +340,22 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
         }
         stream.write_all(&plan.request).await?;
         let sent = Instant::now();
-        let mut answer = Answer { stamps: (plan.stamps > 0).then(Stamps::default), ..Answer::default() };
+        let mut answer = Answer {
+            stamps: (plan.stamps > 0).then(Stamps::default),
+            ..Answer::default()
+        };
         let mut stamps = 0;
         let mut arrivals = Arrivals::default();
         while answer.state != State::Over {
             stream.readable().await?;
             let mut buffer = scratch.borrow_mut();
             let count = match stream.try_read(&mut buffer) {
-                Ok(0) => return Err(io::Error::other(format!("cut off after {} events", answer.events))),
+                Ok(0) => {
+                    return Err(io::Error::other(format!(
+                        "cut off after {} events",
+                        answer.events
+                    )));
+                }
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
@@ -323,7 +367,11 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 stamps += read.found.len();
                 // Opening all streams at once delays the first chunks of each.
                 let settled = |sent: &u64| held.full.get().is_some_and(|full| *sent > full);
-                let delays = read.found.drain(..).filter(settled).map(|sent| arrived.saturating_sub(sent));
+                let delays = read
+                    .found
+                    .drain(..)
+                    .filter(settled)
+                    .map(|sent| arrived.saturating_sub(sent));
                 tally.delays.extend(delays.map(Duration::from_nanos));
             }
             if !plan.period.is_zero() {
@@ -334,13 +382,23 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 held.begun();
             }
         }
-        let end: &[u8] = if plan.way == ClientApi::Chat { b"data: [DONE]\n\n" } else { b"}}\n\n" };
+        let end: &[u8] = if plan.way == ClientApi::Chat {
+            b"data: [DONE]\n\n"
+        } else {
+            b"}}\n\n"
+        };
         tally.late.extend(arrivals.late());
         if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(end)) {
-            return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));
+            return Err(io::Error::other(format!(
+                "{} events of {}, or no end",
+                answer.events, plan.events
+            )));
         }
         if stamps != plan.stamps {
-            return Err(io::Error::other(format!("{stamps} stamps of {}", plan.stamps)));
+            return Err(io::Error::other(format!(
+                "{stamps} stamps of {}",
+                plan.stamps
+            )));
         }
         tally.events += answer.events;
         tally.bytes += answer.bytes;
@@ -414,7 +472,11 @@ impl Answer {
                     let count = missing.min(input.len());
                     self.payload(&input[..count]);
                     input = &input[count..];
-                    self.state = if missing == count { State::Over } else { State::Length(missing - count) };
+                    self.state = if missing == count {
+                        State::Over
+                    } else {
+                        State::Length(missing - count)
+                    };
                 }
                 State::Over => return Err(io::Error::other("bytes after the answer")),
             }
@@ -425,9 +487,13 @@ impl Answer {
     fn read_head(&mut self) -> io::Result<()> {
         let head = String::from_utf8_lossy(&self.head).to_ascii_lowercase();
         if !head.starts_with("http/1.1 200") {
-            return Err(io::Error::other(head.lines().next().unwrap_or_default().to_owned()));
+            return Err(io::Error::other(
+                head.lines().next().unwrap_or_default().to_owned(),
+            ));
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:"));
         self.state = match length.and_then(|value| value.trim().parse().ok()) {
             Some(length) => State::Length(length),
             None => State::Size(0),
@@ -437,7 +503,9 @@ impl Answer {
 
     /// Counts blank lines, also one split across two reads.
     fn payload(&mut self, bytes: &[u8]) {
-        let (Some(first), Some(_)) = (bytes.first(), bytes.last()) else { return };
+        let (Some(first), Some(_)) = (bytes.first(), bytes.last()) else {
+            return;
+        };
         if *first == b'\n' && self.tail.ends_with(b"\n") {
             self.events += 1;
         }
@@ -446,7 +514,8 @@ impl Answer {
         if let Some(stamps) = &mut self.stamps {
             stamps.take(bytes);
         }
-        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(16)..]);
+        self.tail
+            .extend_from_slice(&bytes[bytes.len().saturating_sub(16)..]);
         let surplus = self.tail.len().saturating_sub(16);
         self.tail.drain(..surplus);
     }

@@ -29,13 +29,18 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // `cargo bench` appends this flag to every bench it runs.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let outcome = match arguments.first().map(String::as_str) {
         Some("engine") => engine::run(),
         Some("load") => load::run(&arguments[1..]),
         Some("contest") => contest::run(&arguments[1..]),
         _ => {
-            eprintln!("run benches/proxy.sh; parts: engine | load SCENARIO ADDRESS | contest [OPTION…]");
+            eprintln!(
+                "run benches/proxy.sh; parts: engine | load SCENARIO ADDRESS | contest [OPTION…]"
+            );
             return ExitCode::from(if arguments.is_empty() { 0 } else { 2 });
         }
     };

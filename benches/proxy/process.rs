@@ -14,7 +14,13 @@ fn family(pid: u32) -> Vec<u32> {
             let member = entry.file_name().to_str()?.parse().ok()?;
             // The name in parentheses before it may contain anything.
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+            let parent = stat
+                .rsplit_once(')')?
+                .1
+                .split_whitespace()
+                .nth(1)?
+                .parse()
+                .ok()?;
             Some((member, parent))
         })
         .collect();
@@ -22,7 +28,12 @@ fn family(pid: u32) -> Vec<u32> {
     let mut seen = 0;
     while let Some(&member) = members.get(seen) {
         seen += 1;
-        members.extend(parents.iter().filter(|(_, parent)| *parent == member).map(|(child, _)| *child));
+        members.extend(
+            parents
+                .iter()
+                .filter(|(_, parent)| *parent == member)
+                .map(|(child, _)| *child),
+        );
     }
     members
 }
@@ -32,11 +43,16 @@ fn family(pid: u32) -> Vec<u32> {
 pub(crate) fn cpu(pid: u32) -> Duration {
     let mut nanoseconds = 0_u64;
     for member in family(pid) {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{member}/task")) else { continue };
+        let Ok(tasks) = fs::read_dir(format!("/proc/{member}/task")) else {
+            continue;
+        };
         for task in tasks.flatten() {
             let counts = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-            nanoseconds +=
-                counts.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+            nanoseconds += counts
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse::<u64>().ok())
+                .unwrap_or(0);
         }
     }
     Duration::from_nanos(nanoseconds)
@@ -59,8 +75,14 @@ pub(crate) fn memory(pid: u32) -> io::Result<(u64, u64)> {
     for member in family(pid) {
         let rollup = fs::read_to_string(format!("/proc/{member}/smaps_rollup"))?;
         let kib = |name: &str| {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            line.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+            let line = rollup
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_default();
+            line.split_whitespace()
+                .next()
+                .and_then(|word| word.parse::<u64>().ok())
+                .unwrap_or(0)
         };
         sums.0 += kib("Rss:") * 1024;
         sums.1 += kib("Pss:") * 1024;

@@ -46,7 +46,9 @@ impl Pace {
     /// Time between two chunks of one stream.
     pub(crate) fn period(self) -> Duration {
         match self {
-            Self::Paced(rate) | Self::Step(rate) | Self::Stamped(rate) => Duration::from_secs_f64(1.0 / rate),
+            Self::Paced(rate) | Self::Step(rate) | Self::Stamped(rate) => {
+                Duration::from_secs_f64(1.0 / rate)
+            }
             Self::Flat(_) | Self::Whole => Duration::ZERO,
         }
     }
@@ -74,7 +76,9 @@ impl ClientApi {
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::Chat, Self::Responses, Self::Stored].into_iter().find(|way| way.name() == name)
+        [Self::Chat, Self::Responses, Self::Stored]
+            .into_iter()
+            .find(|way| way.name() == name)
     }
 }
 
@@ -320,5 +324,8 @@ pub(crate) const STORING: Scenario = Scenario {
 };
 
 pub(crate) fn named(name: &str) -> Option<&'static Scenario> {
-    SCENARIOS.iter().chain([&STORING]).find(|scenario| scenario.name == name)
+    SCENARIOS
+        .iter()
+        .chain([&STORING])
+        .find(|scenario| scenario.name == name)
 }

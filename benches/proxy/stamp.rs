@@ -30,13 +30,19 @@ impl Stamped {
     pub(crate) fn new() -> Self {
         let delta = delta(BLANK);
         let mark = memchr::memchr(MARK, &delta).unwrap();
-        Self { delta, digits: mark + 1 }
+        Self {
+            delta,
+            digits: mark + 1,
+        }
     }
 
     /// Returns the delta with the present time in it.
     pub(crate) fn now(&mut self) -> &[u8] {
         let mut rest = now();
-        for digit in self.delta[self.digits..][..BLANK.len() - 2].iter_mut().rev() {
+        for digit in self.delta[self.digits..][..BLANK.len() - 2]
+            .iter_mut()
+            .rev()
+        {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }

@@ -20,7 +20,9 @@ pub(crate) struct Baseline {
 
 fn compiler() -> String {
     let output = Command::new("rustc").arg("--version").output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    output
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
 }
 
 fn path() -> PathBuf {
@@ -29,8 +31,13 @@ fn path() -> PathBuf {
 
 impl Baseline {
     pub(crate) fn read() -> Result<Self, String> {
-        let text = std::fs::read_to_string(path()).map_err(|error| format!("baseline.txt: {error}"))?;
-        let mut this = Self { comment: String::new(), compiler: String::new(), costs: Vec::new() };
+        let text =
+            std::fs::read_to_string(path()).map_err(|error| format!("baseline.txt: {error}"))?;
+        let mut this = Self {
+            comment: String::new(),
+            compiler: String::new(),
+            costs: Vec::new(),
+        };
         for line in text.lines() {
             if line.starts_with('#') {
                 let _ = writeln!(this.comment, "{line}");
@@ -44,8 +51,14 @@ impl Baseline {
             let [name, instructions, allocations] = words[..] else {
                 return Err(format!("baseline.txt: not three words: {line}"));
             };
-            let number = |word: &str| word.parse().map_err(|error| format!("baseline.txt: {word}: {error}"));
-            let cost = Cost { instructions: number(instructions)?, allocations: number(allocations)? };
+            let number = |word: &str| {
+                word.parse()
+                    .map_err(|error| format!("baseline.txt: {word}: {error}"))
+            };
+            let cost = Cost {
+                instructions: number(instructions)?,
+                allocations: number(allocations)?,
+            };
             this.costs.push((name.to_owned(), cost));
         }
         Ok(this)
@@ -65,7 +78,10 @@ impl Baseline {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<Cost> {
-        self.costs.iter().find(|(own, _)| own == name).map(|(_, cost)| *cost)
+        self.costs
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, cost)| *cost)
     }
 
     pub(crate) fn set(&mut self, name: &str, cost: Cost) {
@@ -76,7 +92,11 @@ impl Baseline {
     pub(crate) fn write(&self) -> Result<(), String> {
         let mut text = format!("{}{}\n", self.comment, compiler());
         for (name, cost) in &self.costs {
-            let _ = writeln!(text, "{name} {:.0} {:.2}", cost.instructions, cost.allocations);
+            let _ = writeln!(
+                text,
+                "{name} {:.0} {:.2}",
+                cost.instructions, cost.allocations
+            );
         }
         std::fs::write(path(), text).map_err(|error| format!("baseline.txt: {error}"))
     }

@@ -8,16 +8,23 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// Functions of the allocator that return memory.
-pub(crate) const ALLOCATES: &[&str] =
-    &["_rjem_malloc", "_rjem_mallocx", "_rjem_calloc", "_rjem_rallocx", "_rjem_realloc"];
+pub(crate) const ALLOCATES: &[&str] = &[
+    "_rjem_malloc",
+    "_rjem_mallocx",
+    "_rjem_calloc",
+    "_rjem_rallocx",
+    "_rjem_realloc",
+];
 
 /// Functions that only pass a call of the allocator on: their cost counts for their callers.
 const LIBRARIES: [&str; 4] = ["alloc::*", "<alloc::*", "bytes::*", "<bytes::*"];
 
 /// Settings by which samewire probes the engine once, before the count, with time enough on a busy machine: the number
 /// of later probes would depend on how long a run takes.
-const PROBED_ONCE: [(&str, &str); 2] =
-    [("SAMEWIRE_HEALTH__INTERVAL", "86400"), ("SAMEWIRE_HEALTH__TIMEOUT", "60")];
+const PROBED_ONCE: [(&str, &str); 2] = [
+    ("SAMEWIRE_HEALTH__INTERVAL", "86400"),
+    ("SAMEWIRE_HEALTH__TIMEOUT", "60"),
+];
 
 /// Name of the main thread's file in the first dump.
 const MAIN_THREAD: &str = "out.1-01";
@@ -35,10 +42,11 @@ pub(crate) struct Callgrind {
 impl Callgrind {
     /// Starts samewire in front of an engine, and waits until it listens and knows the engine.
     pub(crate) fn start(engine: SocketAddr) -> Result<Self, String> {
-        let folder =
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("request-{}", std::process::id()));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("request-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut child = Command::new("valgrind")
             .args([
                 "--tool=callgrind",
@@ -48,10 +56,26 @@ impl Callgrind {
                 "--quiet",
             ])
             .args(LIBRARIES.map(|names| format!("--fn-skip={names}")))
-            .arg(format!("--callgrind-out-file={}", folder.join("out").display()))
+            .arg(format!(
+                "--callgrind-out-file={}",
+                folder.join("out").display()
+            ))
             .arg(program())
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--threads", "1"])
-            .args(["--engine", "vllm", "--upstream", &format!("http://{engine}/v1")])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+                "--threads",
+                "1",
+            ])
+            .args([
+                "--engine",
+                "vllm",
+                "--upstream",
+                &format!("http://{engine}/v1"),
+            ])
             .envs(PROBED_ONCE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -63,7 +87,11 @@ impl Callgrind {
         let mut listening = None;
         let address = loop {
             line.clear();
-            if log.read_line(&mut line).map_err(|error| error.to_string())? == 0 {
+            if log
+                .read_line(&mut line)
+                .map_err(|error| error.to_string())?
+                == 0
+            {
                 return Err("samewire ended before its engine was ready".to_owned());
             }
             listening = listening.or_else(|| proxy_address(&line));
@@ -75,7 +103,11 @@ impl Callgrind {
         };
         // The log goes on; nobody may block on it.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-        Ok(Self { child, address, folder })
+        Ok(Self {
+            child,
+            address,
+            folder,
+        })
     }
 
     /// Address for clients.
@@ -103,7 +135,10 @@ impl Callgrind {
         }
         let profile = Profile::read(&text);
         if profile.instructions() == 0 {
-            return Err(format!("{}: callgrind has counted nothing", self.folder.display()));
+            return Err(format!(
+                "{}: callgrind has counted nothing",
+                self.folder.display()
+            ));
         }
         Ok(profile)
     }
@@ -116,7 +151,10 @@ impl Callgrind {
             .map_err(|error| format!("vgdb: {error}"))?;
         match output.status.success() {
             true => Ok(()),
-            false => Err(format!("vgdb {word}: {}", String::from_utf8_lossy(&output.stderr))),
+            false => Err(format!(
+                "vgdb {word}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            )),
         }
     }
 }
@@ -136,7 +174,9 @@ fn program() -> OsString {
 
 /// Returns the clients' address from the line of the log that tells it.
 fn proxy_address(line: &str) -> Option<SocketAddr> {
-    let rest = line.strip_prefix('{').filter(|line| line.contains(r#""listener":"proxy""#))?;
+    let rest = line
+        .strip_prefix('{')
+        .filter(|line| line.contains(r#""listener":"proxy""#))?;
     let address = rest.split("127.0.0.1:").nth(1)?;
     let port: String = address.chars().take_while(char::is_ascii_digit).collect();
     Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)))

@@ -43,7 +43,10 @@ pub(crate) struct Cost {
 
 fn main() -> ExitCode {
     // `cargo bench` appends this flag to every bench it runs.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     match run(&arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -56,14 +59,21 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<bool, String> {
     let has = |flag: &str| arguments.iter().any(|word| word == flag);
-    let value =
-        |flag: &str| arguments.iter().position(|word| word == flag).and_then(|at| arguments.get(at + 1));
+    let value = |flag: &str| {
+        arguments
+            .iter()
+            .position(|word| word == flag)
+            .and_then(|at| arguments.get(at + 1))
+    };
     let only = value("--only");
     if let Some(name) = only
         && !SCENARIOS.iter().any(|scenario| scenario.name == name)
     {
         let names: Vec<_> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-        return Err(format!("--only: there is no scenario {name}; there are {}", names.join(", ")));
+        return Err(format!(
+            "--only: there is no scenario {name}; there are {}",
+            names.join(", ")
+        ));
     }
     let mut baseline = Baseline::read()?;
     if !baseline.is_of_this_compiler() {
@@ -74,12 +84,20 @@ fn run(arguments: &[String]) -> Result<bool, String> {
         "{:<10} {:>14} {:>8} {:>12} {:>8}  story",
         "scenario", "instructions", "base", "allocations", "base"
     );
-    for scenario in SCENARIOS.iter().filter(|scenario| only.is_none_or(|name| name == scenario.name)) {
+    for scenario in SCENARIOS
+        .iter()
+        .filter(|scenario| only.is_none_or(|name| name == scenario.name))
+    {
         let traffic = Traffic::open().map_err(|error| error.to_string())?;
         let program = Callgrind::start(traffic.engine())?;
-        let mut client = traffic.client(program.address()).map_err(|error| error.to_string())?;
-        let mut repeat =
-            |count| client.run(scenario, count).map_err(|error| format!("{}: {error}", scenario.name));
+        let mut client = traffic
+            .client(program.address())
+            .map_err(|error| error.to_string())?;
+        let mut repeat = |count| {
+            client
+                .run(scenario, count)
+                .map_err(|error| format!("{}: {error}", scenario.name))
+        };
         // The first requests fill caches and pools.
         repeat(scenario.warm_up)?;
         program.forget()?;
@@ -104,7 +122,11 @@ fn run(arguments: &[String]) -> Result<bool, String> {
             cost.allocations,
             ratio(cost.allocations, base.map(|base| base.allocations)),
             scenario.story,
-            if is_more { "  MORE THAN THE BASELINE" } else { "" },
+            if is_more {
+                "  MORE THAN THE BASELINE"
+            } else {
+                ""
+            },
         );
         baseline.set(scenario.name, cost);
         if has("--stages") {

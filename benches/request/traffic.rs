@@ -71,12 +71,20 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
 impl Scenario {
     /// Number of units whose cost is told.
     pub(crate) fn units(&self) -> f64 {
-        (if self.by_chunk { self.chunks } else { self.requests }) as f64
+        (if self.by_chunk {
+            self.chunks
+        } else {
+            self.requests
+        }) as f64
     }
 
     fn request(&self) -> Vec<u8> {
         let words = "The quick brown fox jumps over the lazy dog, and says \\\"so\\\".\\n";
-        let prompt: String = words.chars().cycle().take(self.prompt / words.len() * words.len()).collect();
+        let prompt: String = words
+            .chars()
+            .cycle()
+            .take(self.prompt / words.len() * words.len())
+            .collect();
         let body = format!(
             r#"{{"model":"{}-{}","messages":[{{"role":"user","content":"{prompt}Say it."}}],"stream":{},"temperature":0.7}}"#,
             "bench",
@@ -123,7 +131,10 @@ impl Traffic {
         let stream = TcpStream::connect(to)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Client { stream, turns: self.turns.clone() })
+        Ok(Client {
+            stream,
+            turns: self.turns.clone(),
+        })
     }
 }
 
@@ -151,9 +162,13 @@ impl Client {
         let mut input = Vec::new();
         loop {
             self.read_more(&mut input)?;
-            let Some(head) = memchr::memmem::find(&input, b"\r\n\r\n") else { continue };
+            let Some(head) = memchr::memmem::find(&input, b"\r\n\r\n") else {
+                continue;
+            };
             if !input.starts_with(b"HTTP/1.1 200") {
-                return Err(io::Error::other(String::from_utf8_lossy(&input).into_owned()));
+                return Err(io::Error::other(
+                    String::from_utf8_lossy(&input).into_owned(),
+                ));
             }
             if input.len() >= head + 4 + content_length(&input[..head]) {
                 return Ok(());
@@ -192,7 +207,11 @@ impl Client {
         let mut space = [0; 64 << 10];
         let count = self.stream.read(&mut space)?;
         input.extend_from_slice(&space[..count]);
-        if count == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if count == 0 {
+            Err(ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -201,7 +220,9 @@ fn serve(mut stream: TcpStream, turns: &Mutex<Receiver<()>>) -> io::Result<()> {
     let frames = Frames::new();
     let mut input = Vec::new();
     loop {
-        let Some(request) = read_request(&mut stream, &mut input)? else { return Ok(()) };
+        let Some(request) = read_request(&mut stream, &mut input)? else {
+            return Ok(());
+        };
         match chunks_of(&request) {
             None => stream.write_all(&crate::frames::json_answer(PROBED))?,
             Some(0) => stream.write_all(frames.whole())?,

@@ -125,7 +125,15 @@ pub(crate) struct Check<'a> {
 impl<'a> Check<'a> {
     pub(crate) fn new(plan: &'a Plan, latency: Option<&'a Latency>) -> Self {
         let (next, partial) = ([[0; 2]; 3], Default::default());
-        Self { plan, latency, next, partial, sequence: 0, tokens: 0, end: None }
+        Self {
+            plan,
+            latency,
+            next,
+            partial,
+            sequence: 0,
+            tokens: 0,
+            end: None,
+        }
     }
 
     /// Checks one SSE event or comment, given without its blank line. Fails with the mistake.
@@ -146,11 +154,14 @@ impl<'a> Check<'a> {
 
     fn chunk(&mut self, event: &str) -> Result<(), String> {
         if let Some(data) = event.strip_prefix("event: error\ndata: ") {
-            let code = code(data.as_bytes()).ok_or_else(|| format!("an error frame: {}", head(data)))?;
+            let code =
+                code(data.as_bytes()).ok_or_else(|| format!("an error frame: {}", head(data)))?;
             self.end = Some(End::Error(200, code));
             return Ok(());
         }
-        let data = event.strip_prefix("data: ").ok_or_else(|| format!("no event: {}", head(event)))?;
+        let data = event
+            .strip_prefix("data: ")
+            .ok_or_else(|| format!("no event: {}", head(event)))?;
         if data == "[DONE]" {
             self.end = Some(End::Complete);
             return Ok(());
@@ -175,7 +186,11 @@ impl<'a> Check<'a> {
                 self.text(TokenKind::Content, index, &text)?;
             }
             for call in choice.delta.tool_calls.into_iter().flatten() {
-                self.text(TokenKind::Tool, index, &call.function.arguments.unwrap_or_default())?;
+                self.text(
+                    TokenKind::Tool,
+                    index,
+                    &call.function.arguments.unwrap_or_default(),
+                )?;
             }
         }
         Ok(())
@@ -189,7 +204,10 @@ impl<'a> Check<'a> {
         let read: Event<'_> =
             serde_json::from_str(data).map_err(|error| format!("{error}: {}", head(data)))?;
         if read.sequence_number != self.sequence {
-            return Err(format!("event {} instead of {}", read.sequence_number, self.sequence));
+            return Err(format!(
+                "event {} instead of {}",
+                read.sequence_number, self.sequence
+            ));
         }
         self.sequence += 1;
         match kind {
@@ -208,7 +226,10 @@ impl<'a> Check<'a> {
             }
             "response.completed" => {
                 // The final object repeats the whole answer.
-                let object = read.response.ok_or("response.completed without a response")?.get();
+                let object = read
+                    .response
+                    .ok_or("response.completed without a response")?
+                    .get();
                 let mut again = Check::new(self.plan, None);
                 again.object(object)?;
                 again.is_complete()?;
@@ -224,7 +245,11 @@ impl<'a> Check<'a> {
         let object: Object =
             serde_json::from_str(object).map_err(|error| format!("{error}: {}", head(object)))?;
         for item in &object.output {
-            let lane = if item.kind == "reasoning" { TokenKind::Reasoning } else { TokenKind::Content };
+            let lane = if item.kind == "reasoning" {
+                TokenKind::Reasoning
+            } else {
+                TokenKind::Content
+            };
             for part in item.content.iter().flatten() {
                 self.text(lane, 0, &part.text)?;
             }
@@ -239,7 +264,9 @@ impl<'a> Check<'a> {
         }
         let place = usize::try_from(choice).unwrap_or(2);
         let at = lane as usize;
-        let partial = self.partial[at].get_mut(place).ok_or_else(|| format!("an answer {choice}"))?;
+        let partial = self.partial[at]
+            .get_mut(place)
+            .ok_or_else(|| format!("an answer {choice}"))?;
         partial.push_str(text);
         let mut words = std::mem::take(partial);
         let mut start = 0;
@@ -260,7 +287,10 @@ impl<'a> Check<'a> {
         let mut part = || parts.next().ok_or_else(|| format!("no token: {word:?}"));
         let id = u64::from_str_radix(part()?, 16).map_err(|_| format!("no token: {word:?}"))?;
         if id != self.plan.id {
-            return Err(format!("a token of another request: {word}, not {:x}", self.plan.id));
+            return Err(format!(
+                "a token of another request: {word}, not {:x}",
+                self.plan.id
+            ));
         }
         if part()? != format!("{}{choice}", lane.letter()) {
             return Err(format!("in lane {}{choice}: {word}", lane.letter()));
@@ -283,11 +313,25 @@ impl<'a> Check<'a> {
     pub(crate) fn is_complete(&self) -> Result<(), String> {
         for lane in LANES {
             for choice in 0..2 {
-                let due = if (choice as u64) < self.plan.choices { self.plan.of_lane(lane) } else { 0 };
-                let (got, rest) = (self.next[lane as usize][choice], &self.partial[lane as usize][choice]);
-                let closing = if lane == TokenKind::Tool && due > 0 { r#""}"# } else { "" };
+                let due = if (choice as u64) < self.plan.choices {
+                    self.plan.of_lane(lane)
+                } else {
+                    0
+                };
+                let (got, rest) = (
+                    self.next[lane as usize][choice],
+                    &self.partial[lane as usize][choice],
+                );
+                let closing = if lane == TokenKind::Tool && due > 0 {
+                    r#""}"#
+                } else {
+                    ""
+                };
                 if got != due || rest != closing {
-                    return Err(format!("{got} of {due} tokens in {}{choice}, then {rest:?}", lane.letter()));
+                    return Err(format!(
+                        "{got} of {due} tokens in {}{choice}, then {rest:?}",
+                        lane.letter()
+                    ));
                 }
             }
         }
@@ -299,7 +343,10 @@ impl<'a> Check<'a> {
         match self.end.take() {
             Some(End::Complete) => self.is_complete().map(|()| End::Complete),
             Some(end) => Ok(end),
-            None => Err(format!("the body ends after {} tokens as if that were all", self.tokens)),
+            None => Err(format!(
+                "the body ends after {} tokens as if that were all",
+                self.tokens
+            )),
         }
     }
 

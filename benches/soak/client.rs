@@ -42,18 +42,34 @@ const GAP: (u64, u64) = (2_000, 8_000);
 
 /// Runs all clients until the tally signals the end of the run and they have stopped.
 pub(crate) fn run(load: Load) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     LocalSet::new().block_on(&runtime, async move {
         let load = Rc::new(load);
         let count = Rc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         for slot in 0..load.streams {
-            let direct = (slot % DIRECT == DIRECT - 1).then(|| load.engines[slot % load.engines.len()]);
-            let slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct, line: None };
-            let start = load.ramp.mul_f64(tasks.len() as f64 / load.streams.max(1) as f64);
+            let direct =
+                (slot % DIRECT == DIRECT - 1).then(|| load.engines[slot % load.engines.len()]);
+            let slot = Slot {
+                load: Rc::clone(&load),
+                count: Rc::clone(&count),
+                direct,
+                line: None,
+            };
+            let start = load
+                .ramp
+                .mul_f64(tasks.len() as f64 / load.streams.max(1) as f64);
             tasks.push(spawn_local(slot.streams(start)));
         }
-        let slot = || Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
+        let slot = || Slot {
+            load: Rc::clone(&load),
+            count: Rc::clone(&count),
+            direct: None,
+            line: None,
+        };
         tasks.extend((0..load.stopped).map(|_| spawn_local(slot().stopped_readers())));
         tasks.extend((0..load.idle).map(|_| spawn_local(slot().now_and_then())));
         for (rate, kind, purpose) in [
@@ -70,7 +86,12 @@ pub(crate) fn run(load: Load) {
     });
 }
 
-async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, (kind, purpose): (Kind, Purpose)) {
+async fn at_a_rate(
+    load: Rc<Load>,
+    count: Rc<AtomicU64>,
+    rate: f64,
+    (kind, purpose): (Kind, Purpose),
+) {
     if rate <= 0.0 {
         return;
     }
@@ -78,7 +99,12 @@ async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, (kind, purpo
     let mut tasks = tokio::task::JoinSet::new();
     while !load.tally.is_stopping() {
         tick.tick().await;
-        let mut slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
+        let mut slot = Slot {
+            load: Rc::clone(&load),
+            count: Rc::clone(&count),
+            direct: None,
+            line: None,
+        };
         tasks.spawn_local(async move { slot.one(kind, purpose).await });
         while tasks.try_join_next().is_some() {}
     }
@@ -98,8 +124,11 @@ impl Slot {
         tokio::time::sleep(start).await;
         while !self.load.tally.is_stopping() {
             let n = self.count.load(Ordering::Relaxed);
-            let kind =
-                if n.is_multiple_of(2) || self.direct.is_some() { Kind::Chat } else { Kind::Responses };
+            let kind = if n.is_multiple_of(2) || self.direct.is_some() {
+                Kind::Chat
+            } else {
+                Kind::Responses
+            };
             self.one(kind, Purpose::Answer).await;
         }
     }
@@ -118,7 +147,15 @@ impl Slot {
         while !self.load.tally.is_stopping() {
             let n = self.count.load(Ordering::Relaxed);
             let gap = SeededRandom::new(self.load.measure.seed, n).between(GAP.0, GAP.1);
-            self.one(if n.is_multiple_of(2) { Kind::Chat } else { Kind::Whole }, Purpose::Brief).await;
+            self.one(
+                if n.is_multiple_of(2) {
+                    Kind::Chat
+                } else {
+                    Kind::Whole
+                },
+                Purpose::Brief,
+            )
+            .await;
             let until = Instant::now() + Duration::from_millis(gap);
             while Instant::now() < until && !self.load.tally.is_stopping() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -145,7 +182,9 @@ impl Slot {
             Err(Stopped::Left) => load.tally.left(),
             // Direct clients are only for measuring: nothing retries for them when an engine is restarted.
             Err(Stopped::Wrong(_)) if self.direct.is_some() => false,
-            Err(Stopped::Wrong(why)) => load.tally.wrong(&plan, &format!("{why}; engines: {outcomes:?}")),
+            Err(Stopped::Wrong(why)) => load
+                .tally
+                .wrong(&plan, &format!("{why}; engines: {outcomes:?}")),
         };
         if !finished {
             self.line = None;
@@ -164,7 +203,10 @@ impl Slot {
 
     /// Sends a request and reads its answer to the end.
     async fn asks(&mut self, plan: &Plan) -> Result<End, Stopped> {
-        let slow = matches!(plan.leaving, Some(ClientFault::Slow | ClientFault::Stopped { .. }));
+        let slow = matches!(
+            plan.leaving,
+            Some(ClientFault::Slow | ClientFault::Stopped { .. })
+        );
         let mut line = self.connected(slow).await?;
         let tally = Arc::clone(&self.load.tally);
         tally.asks(plan.id, self.direct.is_some());
@@ -183,7 +225,11 @@ impl Slot {
         if plan.leaving == Some(ClientFault::Slow) {
             line.rest = Duration::from_millis(50);
         }
-        let latency = if plan.leaving.is_some() { None } else { Some(tally.latency(self.direct.is_some())) };
+        let latency = if plan.leaving.is_some() {
+            None
+        } else {
+            Some(tally.latency(self.direct.is_some()))
+        };
         let mut check = Check::new(plan, latency);
         let end = self.read(plan, &mut line, &mut check).await;
         match end {
@@ -194,7 +240,10 @@ impl Slot {
                 Ok(end)
             }
             Err(Stopped::Left) => {
-                line.leave(matches!(plan.leaving, Some(ClientFault::After { reset: true, .. })));
+                line.leave(matches!(
+                    plan.leaving,
+                    Some(ClientFault::After { reset: true, .. })
+                ));
                 Err(Stopped::Left)
             }
             Err(other) => Err(other),
@@ -216,14 +265,23 @@ impl Slot {
                 Ok(_) => {}
                 Err(Stop::RunOver) => return Err(Stopped::Left),
                 Err(Stop::Silence) => {
-                    return Err(Stopped::Wrong(format!("it hangs after {} tokens", check.tokens)));
+                    return Err(Stopped::Wrong(format!(
+                        "it hangs after {} tokens",
+                        check.tokens
+                    )));
                 }
                 Err(Stop::Cut(why)) => {
-                    return Err(Stopped::Wrong(format!("cut by {why} after {} tokens", check.tokens)));
+                    return Err(Stopped::Wrong(format!(
+                        "cut by {why} after {} tokens",
+                        check.tokens
+                    )));
                 }
             }
             if heard.elapsed() > patience {
-                return Err(Stopped::Wrong(format!("{:?} without an event", heard.elapsed())));
+                return Err(Stopped::Wrong(format!(
+                    "{:?} without an event",
+                    heard.elapsed()
+                )));
             }
             if line.status == 200 && !whole {
                 let had = check.tokens;
@@ -236,7 +294,8 @@ impl Slot {
                 }
                 line.body.drain(..at);
                 // The last events repeat the whole response, which takes a slow reader some time.
-                if check.tokens > had || check.has_end() || plan.leaving == Some(ClientFault::Slow) {
+                if check.tokens > had || check.has_end() || plan.leaving == Some(ClientFault::Slow)
+                {
                     heard = Instant::now();
                 }
                 match plan.leaving {
@@ -256,9 +315,14 @@ impl Slot {
                     200 if whole => whole_answer(&line.body, check),
                     200 if line.body.is_empty() => check.end().map_err(Stopped::Wrong),
                     200 => Err(Stopped::Wrong("half an event at the end".to_owned())),
-                    status => code(&line.body).map(|code| End::Error(status, code)).ok_or_else(|| {
-                        Stopped::Wrong(format!("{status}: {}", head(&String::from_utf8_lossy(&line.body))))
-                    }),
+                    status => code(&line.body)
+                        .map(|code| End::Error(status, code))
+                        .ok_or_else(|| {
+                            Stopped::Wrong(format!(
+                                "{status}: {}",
+                                head(&String::from_utf8_lossy(&line.body))
+                            ))
+                        }),
                 };
             }
         }
@@ -273,7 +337,9 @@ impl Slot {
                 break;
             }
             if since.elapsed() > limit {
-                return Err(Stopped::Wrong("the engine works on for a reader that has stopped".to_owned()));
+                return Err(Stopped::Wrong(
+                    "the engine works on for a reader that has stopped".to_owned(),
+                ));
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -284,12 +350,16 @@ impl Slot {
         let tally = Arc::clone(&self.load.tally);
         let mut line = self.connected(false).await?;
         tally.asks(plan.id, false);
-        let body = self.exchange(&mut line, &request("POST", plan.path(), &plan.body())).await?;
+        let body = self
+            .exchange(&mut line, &request("POST", plan.path(), &plan.body()))
+            .await?;
         if line.status != 200 {
             return Ok(End::Error(line.status, code(&body).unwrap_or_default()));
         }
         let mut check = Check::new(plan, None);
-        let created = check.object(&String::from_utf8_lossy(&body)).map_err(Stopped::Wrong)?;
+        let created = check
+            .object(&String::from_utf8_lossy(&body))
+            .map_err(Stopped::Wrong)?;
         let since = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(700)).await;
@@ -326,13 +396,23 @@ impl Slot {
             let object = check.object(&text).map_err(Stopped::Wrong)?;
             match object.status.as_str() {
                 "queued" | "in_progress" if since.elapsed() > self.load.timers.background(plan) => {
-                    return Err(Stopped::Wrong(format!("{} after {:?}", object.status, since.elapsed())));
+                    return Err(Stopped::Wrong(format!(
+                        "{} after {:?}",
+                        object.status,
+                        since.elapsed()
+                    )));
                 }
                 "queued" | "in_progress" => {}
-                "completed" => return check.is_complete().map(|()| End::Complete).map_err(Stopped::Wrong),
+                "completed" => {
+                    return check
+                        .is_complete()
+                        .map(|()| End::Complete)
+                        .map_err(Stopped::Wrong);
+                }
                 "failed" => {
-                    let fault =
-                        object.error.ok_or_else(|| Stopped::Wrong("failed without a reason".to_owned()))?;
+                    let fault = object
+                        .error
+                        .ok_or_else(|| Stopped::Wrong("failed without a reason".to_owned()))?;
                     return Ok(End::Error(200, fault.message));
                 }
                 other => return Err(Stopped::Wrong(format!("status {other}"))),
@@ -341,8 +421,14 @@ impl Slot {
     }
 
     /// Sends a request and returns the body of its whole answer.
-    async fn exchange(&self, line: &mut ClientConnection, bytes: &[u8]) -> Result<Vec<u8>, Stopped> {
-        line.send(bytes).await.map_err(|error| Stopped::Wrong(format!("not taken: {error}")))?;
+    async fn exchange(
+        &self,
+        line: &mut ClientConnection,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, Stopped> {
+        line.send(bytes)
+            .await
+            .map_err(|error| Stopped::Wrong(format!("not taken: {error}")))?;
         let limit = Instant::now() + Duration::from_secs(5) + self.load.timers.slack;
         loop {
             match line.more(limit, || false).await {
@@ -362,7 +448,9 @@ impl Slot {
             Some(ClientFault::Half) => {
                 whole[..usize::try_from(dice.below(whole.len() as u64)).unwrap_or(0)].to_vec()
             }
-            _ => (0..dice.between(1, 3_000)).map(|_| dice.below(256) as u8).collect(),
+            _ => (0..dice.between(1, 3_000))
+                .map(|_| dice.below(256) as u8)
+                .collect(),
         };
         // The request may be refused before its end.
         let _ = line.send(&bytes).await;
@@ -377,8 +465,13 @@ impl Slot {
 }
 
 fn whole_answer(body: &[u8], check: &mut Check<'_>) -> Result<End, Stopped> {
-    check.chat(&String::from_utf8_lossy(body)).map_err(Stopped::Wrong)?;
-    check.is_complete().map(|()| End::Complete).map_err(Stopped::Wrong)
+    check
+        .chat(&String::from_utf8_lossy(body))
+        .map_err(Stopped::Wrong)?;
+    check
+        .is_complete()
+        .map(|()| End::Complete)
+        .map_err(Stopped::Wrong)
 }
 
 /// Reason why an answer has no end to judge.

@@ -46,28 +46,50 @@ impl Engine {
 }
 
 /// Starts engines of alternating dialects on a separate thread.
-pub(crate) fn start(count: usize, measure: RunSettings, registry: &Arc<Registry>) -> io::Result<Vec<Engine>> {
+pub(crate) fn start(
+    count: usize,
+    measure: RunSettings,
+    registry: &Arc<Registry>,
+) -> io::Result<Vec<Engine>> {
     let (mut engines, mut listeners) = (Vec::new(), Vec::new());
     for n in 0..count {
-        let dialect = if n % 2 == 0 { Dialect::Vllm } else { Dialect::Sglang };
+        let dialect = if n % 2 == 0 {
+            Dialect::Vllm
+        } else {
+            Dialect::Sglang
+        };
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
         let (condition, seen) = watch::channel(EngineState::Up);
-        engines.push(Engine { address, dialect, condition });
+        engines.push(Engine {
+            address,
+            dialect,
+            condition,
+        });
         listeners.push((
-            EngineServer { dialect, measure, registry: Arc::clone(registry), condition: seen },
+            EngineServer {
+                dialect,
+                measure,
+                registry: Arc::clone(registry),
+                condition: seen,
+            },
             listener,
         ));
     }
-    std::thread::Builder::new().name("engines".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, async move {
-            for (shop, listener) in listeners {
-                spawn_local(serve(shop, listener));
-            }
-            std::future::pending::<()>().await;
-        });
-    })?;
+    std::thread::Builder::new()
+        .name("engines".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            LocalSet::new().block_on(&runtime, async move {
+                for (shop, listener) in listeners {
+                    spawn_local(serve(shop, listener));
+                }
+                std::future::pending::<()>().await;
+            });
+        })?;
     Ok(engines)
 }
 
@@ -95,8 +117,10 @@ async fn serve(mut shop: EngineServer, listener: std::net::TcpListener) {
         if *shop.condition.borrow_and_update() == EngineState::Down {
             listener = None;
         } else if listener.is_none() {
-            listener =
-                Some(TcpListener::from_std(listen(address).expect("the port is ours")).expect("a listener"));
+            listener = Some(
+                TcpListener::from_std(listen(address).expect("the port is ours"))
+                    .expect("a listener"),
+            );
         }
         let Some(open) = &listener else {
             // The sender exists as long as the process.
@@ -136,7 +160,9 @@ impl EngineServer {
             }
         };
         // Any end of the connection is a reset by default, even if the task is dropped.
-        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a TCP socket");
         let (read, write) = stream.into_split();
         tokio::select! {
             () = self.requests(Inbox { read, bytes: Vec::new() }, write) => {}
@@ -147,7 +173,11 @@ impl EngineServer {
     /// Serves one request after the other.
     async fn requests(&self, mut inbox: Inbox, mut write: OwnedWriteHalf) {
         while let Ok(Some((head, body))) = timeout(KEPT, inbox.request()).await {
-            let Some(id) = head.starts_with(b"POST").then(|| number_in(&body)).flatten() else {
+            let Some(id) = head
+                .starts_with(b"POST")
+                .then(|| number_in(&body))
+                .flatten()
+            else {
                 if self.probe(&head, &mut write).await.is_err() {
                     break;
                 }
@@ -207,7 +237,9 @@ impl Inbox {
             self.fill().await?;
         };
         let text = String::from_utf8_lossy(&self.bytes[..end]).to_ascii_lowercase();
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        let length = text
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
         let whole = end + length.unwrap_or(0);
         while self.bytes.len() < whole {
             self.fill().await?;
@@ -249,7 +281,12 @@ impl Drop for Work<'_> {
 impl<'a> Work<'a> {
     fn begin(shop: &'a EngineServer, plan: &'a Plan) -> Self {
         let attempt = shop.registry.begins(plan.id);
-        Self { shop, plan, attempt, over: false }
+        Self {
+            shop,
+            plan,
+            attempt,
+            over: false,
+        }
     }
 
     /// Ends the work by a cause other than a restart of the engine.
@@ -261,7 +298,9 @@ impl<'a> Work<'a> {
     }
 
     fn becomes(&self, outcome: Outcome) {
-        self.shop.registry.becomes(self.plan.id, self.attempt, outcome);
+        self.shop
+            .registry
+            .becomes(self.plan.id, self.attempt, outcome);
     }
 
     async fn answer(&self, write: &mut OwnedWriteHalf, usage: bool) -> io::Result<WorkOutcome> {
@@ -281,7 +320,9 @@ impl<'a> Work<'a> {
                 let body = format!(
                     r#"{{"error":{{"message":"told to","type":"soak","param":null,"code":{status}}}}}"#
                 );
-                write.write_all(whole(&format!("{status} Told"), &body).as_bytes()).await?;
+                write
+                    .write_all(whole(&format!("{status} Told"), &body).as_bytes())
+                    .await?;
                 return Ok(WorkOutcome::Next);
             }
             _ => {}
@@ -292,12 +333,25 @@ impl<'a> Work<'a> {
         self.stream(write, wrong, usage).await
     }
 
-    async fn whole(&self, write: &mut OwnedWriteHalf, wrong: Option<EngineFault>) -> io::Result<WorkOutcome> {
-        let slow = if wrong == Some(EngineFault::SlowFirst) { 1_500 } else { 50 + self.plan.id % 400 };
+    async fn whole(
+        &self,
+        write: &mut OwnedWriteHalf,
+        wrong: Option<EngineFault>,
+    ) -> io::Result<WorkOutcome> {
+        let slow = if wrong == Some(EngineFault::SlowFirst) {
+            1_500
+        } else {
+            50 + self.plan.id % 400
+        };
         sleep(Duration::from_millis(slow)).await;
-        let answer = whole("200 OK", &AnswerWriter::new(self.shop.dialect, self.plan).whole());
+        let answer = whole(
+            "200 OK",
+            &AnswerWriter::new(self.shop.dialect, self.plan).whole(),
+        );
         if matches!(wrong, Some(EngineFault::ResetAfter(_))) {
-            write.write_all(&answer.as_bytes()[..answer.len() / 2]).await?;
+            write
+                .write_all(&answer.as_bytes()[..answer.len() / 2])
+                .await?;
             return Ok(WorkOutcome::Rst);
         }
         self.becomes(Outcome::Complete);
@@ -344,7 +398,8 @@ impl<'a> Work<'a> {
             speech.token(i);
             flush(&mut speech, write).await?;
         }
-        self.end(&mut speech, write, wrong.filter(|_| cut < u64::MAX), usage).await
+        self.end(&mut speech, write, wrong.filter(|_| cut < u64::MAX), usage)
+            .await
     }
 
     async fn end(

@@ -13,7 +13,10 @@ pub(crate) struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self { buckets: (0..40 * FINE).map(|_| AtomicU64::new(0)).collect(), paused: AtomicBool::new(false) }
+        Self {
+            buckets: (0..40 * FINE).map(|_| AtomicU64::new(0)).collect(),
+            paused: AtomicBool::new(false),
+        }
     }
 }
 
@@ -37,14 +40,19 @@ fn value(bucket: u64) -> u64 {
 impl Latency {
     pub(crate) fn note(&self, micros: u64) {
         if !self.paused.load(Ordering::Relaxed)
-            && let Some(bucket) = self.buckets.get(usize::try_from(bucket(micros)).unwrap_or(usize::MAX))
+            && let Some(bucket) = self
+                .buckets
+                .get(usize::try_from(bucket(micros)).unwrap_or(usize::MAX))
         {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
+        self.buckets
+            .iter()
+            .map(|bucket| bucket.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Returns the milliseconds within which this share of the tokens arrived.

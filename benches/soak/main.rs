@@ -37,7 +37,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // `cargo bench` appends this flag to every bench it runs.
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let outcome = match arguments.first().map(String::as_str) {
         None => {
             eprintln!("run tests/soak.sh");

@@ -54,17 +54,33 @@ impl Drop for Engines {
 impl Engines {
     fn start(count: usize, options: &Options) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["engines", &count.to_string(), "--seed", &options.seed.to_string()])
-            .args(["--rate", &options.rate.to_string(), "--tokens", &format!("{0}-{0}", options.tokens.1)])
+            .args([
+                "engines",
+                &count.to_string(),
+                "--seed",
+                &options.seed.to_string(),
+            ])
+            .args([
+                "--rate",
+                &options.rate.to_string(),
+                "--tokens",
+                &format!("{0}-{0}", options.tokens.1),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let out = child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
+        let out = child
+            .stdout
+            .take()
+            .ok_or_else(|| io::Error::other("no output"))?;
         let mut told = Vec::new();
         for line in BufReader::new(out).lines().take(count) {
             let line = line?;
             let (address, kind) = line.split_once(' ').unwrap_or((&line, ""));
-            told.push((address.to_owned(), if kind == "sglang" { "sglang" } else { "vllm" }));
+            told.push((
+                address.to_owned(),
+                if kind == "sglang" { "sglang" } else { "vllm" },
+            ));
         }
         Ok(Self { child, told })
     }
@@ -72,7 +88,9 @@ impl Engines {
 
 /// Returns the number of descriptors a process may open.
 fn open_files() -> u64 {
-    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(1 << 20)
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .maximum
+        .unwrap_or(1 << 20)
 }
 
 #[derive(Default)]
@@ -90,7 +108,9 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     options.tokens = (1_000_000, 1_000_000);
     let folder = Folder::new(&options.json)?;
     let engines = Engines::start(4, &options)?;
-    let each = usize::try_from((open_files() - OWN) / 2).unwrap_or(usize::MAX).min(options.open);
+    let each = usize::try_from((open_files() - OWN) / 2)
+        .unwrap_or(usize::MAX)
+        .min(options.open);
     let processes = options.open.div_ceil(each);
     let share = options.open.div_ceil(processes);
     let store = "[store]\nplace = \"off\"\n";
@@ -101,14 +121,20 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
         proxies.push(Samewire::start(&options.samewire, &text, &folder.0, &log)?);
     }
     let addresses: Vec<_> = proxies.iter().map(|samewire| samewire.proxy).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let report = LocalSet::new().block_on(&runtime, hold(&options, &proxies, &addresses))?;
     report.print();
     report.write(&options.json)?;
     Ok(!report.failed)
 }
 
-async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr]) -> io::Result<Report> {
+async fn hold(
+    options: &Options,
+    proxies: &[Samewire],
+    addresses: &[SocketAddr],
+) -> io::Result<Report> {
     let held = Rc::new(Held::default());
     let options = Rc::new(options.clone());
     // A few streams first, so that memory needed once by every process is not counted per stream.
@@ -125,7 +151,11 @@ async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr])
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let (after, tokens) = (rss()?, held.tokens.get() - tokens);
-    let spent = proxies.iter().map(Samewire::cpu).sum::<io::Result<Duration>>()? - spent;
+    let spent = proxies
+        .iter()
+        .map(Samewire::cpu)
+        .sum::<io::Result<Duration>>()?
+        - spent;
     let still = held.open.get();
     held.told.set(true);
     for task in tasks {
@@ -144,13 +174,29 @@ async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr])
     }
     let seconds = since.elapsed().as_secs_f64();
     let due = options.rate * seconds * count as f64;
-    report.row("tokens that came", &format!("{tokens} of {due:.0}"), "90 %", tokens as f64 >= due * 0.9);
+    report.row(
+        "tokens that came",
+        &format!("{tokens} of {due:.0}"),
+        "90 %",
+        tokens as f64 >= due * 0.9,
+    );
     let memory = (after.saturating_sub(before)) as f64 / (count - few) as f64 / KIB;
-    report.row("memory for each stream", &format!("{memory:.1} KiB"), "48 KiB", memory <= 48.0);
-    report.info_row("memory in all", &format!("{:.0} MiB", after as f64 / KIB / KIB));
+    report.row(
+        "memory for each stream",
+        &format!("{memory:.1} KiB"),
+        "48 KiB",
+        memory <= 48.0,
+    );
+    report.info_row(
+        "memory in all",
+        &format!("{:.0} MiB", after as f64 / KIB / KIB),
+    );
     report.info_row(
         "processor",
-        &format!("{:.0} % of one core", 100.0 * spent.as_secs_f64() / options.length.as_secs_f64()),
+        &format!(
+            "{:.0} % of one core",
+            100.0 * spent.as_secs_f64() / options.length.as_secs_f64()
+        ),
     );
     let start = Instant::now();
     loop {
@@ -174,8 +220,16 @@ async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr])
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let bad: usize = proxies.iter().map(|samewire| lock(&samewire.log).bad.len()).sum();
-    report.row("lines of level ERROR, or with a secret", &bad.to_string(), "0", bad == 0);
+    let bad: usize = proxies
+        .iter()
+        .map(|samewire| lock(&samewire.log).bad.len())
+        .sum();
+    report.row(
+        "lines of level ERROR, or with a secret",
+        &bad.to_string(),
+        "0",
+        bad == 0,
+    );
     Ok(report)
 }
 
@@ -204,7 +258,10 @@ async fn open(
     let start = Instant::now();
     while held.open.get() + held.failures.get() < wanted {
         if start.elapsed() > Duration::from_secs(120) {
-            return Err(io::Error::other(format!("{} of {wanted} streams have begun", held.open.get())));
+            return Err(io::Error::other(format!(
+                "{} of {wanted} streams have begun",
+                held.open.get()
+            )));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -212,24 +269,37 @@ async fn open(
 }
 
 async fn stream(options: &Options, to: SocketAddr, n: usize, held: &Held) -> Result<(), String> {
-    let plan = Plan::of(&options.measure(), number(n as u64, Kind::Chat, false, Purpose::Answer));
-    let mut line =
-        ClientConnection::connect(to, false).await.map_err(|error| format!("no connection: {error}"))?;
-    line.send(&request("POST", plan.path(), &plan.body())).await.map_err(|error| error.to_string())?;
+    let plan = Plan::of(
+        &options.measure(),
+        number(n as u64, Kind::Chat, false, Purpose::Answer),
+    );
+    let mut line = ClientConnection::connect(to, false)
+        .await
+        .map_err(|error| format!("no connection: {error}"))?;
+    line.send(&request("POST", plan.path(), &plan.body()))
+        .await
+        .map_err(|error| error.to_string())?;
     let mut check = Check::new(&plan, None);
     let patience = Duration::from_secs_f64(10.0 + 3.0 / options.rate);
     loop {
-        match line.more(Instant::now() + patience, || held.told.get()).await {
+        match line
+            .more(Instant::now() + patience, || held.told.get())
+            .await
+        {
             Ok(true) if line.status == 200 => {}
             Err(crate::wire::Stop::RunOver) => return Ok(()),
             other => {
-                return Err(format!("stream {n}: {other:?}, status {}, {:?}", line.status, End::Complete));
+                return Err(format!(
+                    "stream {n}: {other:?}, status {}, {:?}",
+                    line.status,
+                    End::Complete
+                ));
             }
         }
         let (had, mut at) = (check.tokens, 0);
         while let Some(length) = memchr::memmem::find(&line.body[at..], b"\n\n") {
-            let event =
-                std::str::from_utf8(&line.body[at..at + length]).map_err(|error| error.to_string())?;
+            let event = std::str::from_utf8(&line.body[at..at + length])
+                .map_err(|error| error.to_string())?;
             check.event(event)?;
             at += length + 2;
         }

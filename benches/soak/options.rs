@@ -65,7 +65,11 @@ impl Options {
         let mut calm = None;
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| io::Error::other(format!("{word} wants a value")));
+            let mut value = || {
+                words
+                    .next()
+                    .ok_or_else(|| io::Error::other(format!("{word} wants a value")))
+            };
             match word.as_str() {
                 "--samewire" => options.samewire = PathBuf::from(value()?),
                 "--json" => options.json = PathBuf::from(value()?),
@@ -75,8 +79,9 @@ impl Options {
                 "--streams" => options.streams = number(value()?)?,
                 "--rate" => options.rate = number(value()?)?,
                 "--tokens" => {
-                    let (low, high) =
-                        value()?.split_once('-').ok_or_else(|| io::Error::other("--tokens LOW-HIGH"))?;
+                    let (low, high) = value()?
+                        .split_once('-')
+                        .ok_or_else(|| io::Error::other("--tokens LOW-HIGH"))?;
                     options.tokens = (number(low)?, number(high)?);
                 }
                 "--whole" => options.whole = number(value()?)?,
@@ -107,10 +112,16 @@ impl Options {
     }
 
     pub(crate) fn measure(&self) -> RunSettings {
-        RunSettings { seed: self.seed, rate: self.rate, shortest: self.tokens.0, longest: self.tokens.1 }
+        RunSettings {
+            seed: self.seed,
+            rate: self.rate,
+            shortest: self.tokens.0,
+            longest: self.tokens.1,
+        }
     }
 }
 
 fn number<T: FromStr>(text: &str) -> io::Result<T> {
-    text.parse().map_err(|_| io::Error::other(format!("no number: {text}")))
+    text.parse()
+        .map_err(|_| io::Error::other(format!("no number: {text}")))
 }

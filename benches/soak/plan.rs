@@ -160,12 +160,20 @@ pub(crate) struct Plan {
 const KINDS: [Kind; 4] = [Kind::Chat, Kind::Responses, Kind::Whole, Kind::Background];
 const FAULTS: u64 = 4;
 /// Purposes in the order of the bits above the kind.
-const PURPOSES: [Purpose; 4] = [Purpose::Answer, Purpose::Churn, Purpose::Stop, Purpose::Brief];
+const PURPOSES: [Purpose; 4] = [
+    Purpose::Answer,
+    Purpose::Churn,
+    Purpose::Stop,
+    Purpose::Brief,
+];
 
 /// Encodes the number of the nth request: kind, faults and purpose are in its low bits.
 pub(crate) fn number(n: u64, kind: Kind, faults: bool, purpose: Purpose) -> u64 {
     let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u64;
-    let purpose = PURPOSES.iter().position(|known| *known == purpose).unwrap_or(0) as u64;
+    let purpose = PURPOSES
+        .iter()
+        .position(|known| *known == purpose)
+        .unwrap_or(0) as u64;
     n << 5 | purpose << 3 | if faults { FAULTS } else { 0 } | kind
 }
 
@@ -173,32 +181,61 @@ impl Plan {
     /// Returns true if the planned fault takes longer than one attempt: a timer runs out before another engine is
     /// tried.
     pub(crate) fn waits(&self) -> bool {
-        matches!(self.wrong, Some(EngineFault::SilentHead | EngineFault::RoleThenHang))
+        matches!(
+            self.wrong,
+            Some(EngineFault::SilentHead | EngineFault::RoleThenHang)
+        )
     }
 
     pub(crate) fn of(measure: &RunSettings, id: u64) -> Self {
         let mut dice = SeededRandom::new(measure.seed, id);
         let kind = KINDS[usize::try_from(id & 3).unwrap_or(0)];
         let streams = matches!(kind, Kind::Chat | Kind::Responses);
-        let most = if streams { measure.longest } else { measure.longest.min(BACKGROUND) };
+        let most = if streams {
+            measure.longest
+        } else {
+            measure.longest.min(BACKGROUND)
+        };
         let total = dice.between(measure.shortest.min(most), most).max(8);
-        let choices = if kind == Kind::Chat && dice.percent(5) { 2 } else { 1 };
-        let tool = if choices == 1 && dice.percent(20) { total / 4 } else { 0 };
-        let reasoning = if dice.percent(20) { total / 4 / choices } else { 0 };
+        let choices = if kind == Kind::Chat && dice.percent(5) {
+            2
+        } else {
+            1
+        };
+        let tool = if choices == 1 && dice.percent(20) {
+            total / 4
+        } else {
+            0
+        };
+        let reasoning = if dice.percent(20) {
+            total / 4 / choices
+        } else {
+            0
+        };
         let content = (total - tool) / choices - reasoning;
         let filling = match dice.below(100) {
             0 => dice.between(100_000, 1_000_000),
             1..10 => dice.between(4_000, 64_000),
             _ => dice.between(100, 4_000),
         };
-        let mut plan =
-            Self { id, kind, choices, reasoning, content, tool, wrong: None, leaving: None, filling };
+        let mut plan = Self {
+            id,
+            kind,
+            choices,
+            reasoning,
+            content,
+            tool,
+            wrong: None,
+            leaving: None,
+            filling,
+        };
         match PURPOSES[usize::try_from(id >> 3 & 3).unwrap_or(0)] {
             Purpose::Answer => {}
             Purpose::Churn => plan.churn(&mut dice),
             Purpose::Stop => plan.stop(5),
             Purpose::Brief => {
-                (plan.choices, plan.reasoning, plan.content, plan.tool) = (1, 0, dice.between(1, 20), 0);
+                (plan.choices, plan.reasoning, plan.content, plan.tool) =
+                    (1, 0, dice.between(1, 20), 0);
             }
         }
         if id & FAULTS != 0 {
@@ -244,8 +281,13 @@ impl Plan {
             2 if streams => ClientFault::After { tokens, reset },
             3 if streams => ClientFault::Surplus { tokens },
             4 if streams => ClientFault::Slow,
-            5 if streams => ClientFault::Stopped { tokens: tokens % 50 },
-            _ => ClientFault::Early { after: dice.below(600), reset },
+            5 if streams => ClientFault::Stopped {
+                tokens: tokens % 50,
+            },
+            _ => ClientFault::Early {
+                after: dice.below(600),
+                reset,
+            },
         };
         match leaving {
             ClientFault::Early { .. } => self.wrong = Some(EngineFault::SlowFirst),
@@ -260,9 +302,15 @@ impl Plan {
         let reset = dice.percent(50);
         if dice.percent(33) {
             self.wrong = Some(EngineFault::SlowFirst);
-            self.leaving = Some(ClientFault::Early { after: dice.below(600), reset });
+            self.leaving = Some(ClientFault::Early {
+                after: dice.below(600),
+                reset,
+            });
         } else {
-            self.leaving = Some(ClientFault::After { tokens: dice.below(self.tokens().min(40)), reset });
+            self.leaving = Some(ClientFault::After {
+                tokens: dice.below(self.tokens().min(40)),
+                reset,
+            });
         }
     }
 
@@ -286,7 +334,9 @@ impl Plan {
         let (choice, n) = (i % self.choices, i / self.choices);
         match n {
             n if n < self.reasoning => (TokenKind::Reasoning, choice, n),
-            n if n < self.reasoning + self.content => (TokenKind::Content, choice, n - self.reasoning),
+            n if n < self.reasoning + self.content => {
+                (TokenKind::Content, choice, n - self.reasoning)
+            }
             n => (TokenKind::Tool, choice, n - self.reasoning - self.content),
         }
     }
@@ -306,11 +356,20 @@ impl Plan {
 
     /// Returns the body of the request.
     pub(crate) fn body(&self) -> String {
-        let (id, filling) = (self.id, "filling ".repeat(usize::try_from(self.filling / 8).unwrap_or(0)));
+        let (id, filling) = (
+            self.id,
+            "filling ".repeat(usize::try_from(self.filling / 8).unwrap_or(0)),
+        );
         let prompt = format!("{CANARY} number-{id:x}; {filling}");
         let tools = r#"{"type":"function","name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
         let chat_tools = r#"{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
-        let with = |tools: &str| if self.tool > 0 { format!(r#","tools":[{tools}]"#) } else { String::new() };
+        let with = |tools: &str| {
+            if self.tool > 0 {
+                format!(r#","tools":[{tools}]"#)
+            } else {
+                String::new()
+            }
+        };
         let stream = if self.kind == Kind::Whole {
             ""
         } else {
@@ -324,10 +383,16 @@ impl Plan {
             ),
             Kind::Responses => {
                 let store = id.is_multiple_of(3);
-                format!(r#"{{"model":"m","input":"{prompt}","store":{store},"stream":true{}}}"#, with(tools))
+                format!(
+                    r#"{{"model":"m","input":"{prompt}","store":{store},"stream":true{}}}"#,
+                    with(tools)
+                )
             }
             Kind::Background => {
-                format!(r#"{{"model":"m","input":"{prompt}","background":true{}}}"#, with(tools))
+                format!(
+                    r#"{{"model":"m","input":"{prompt}","background":true{}}}"#,
+                    with(tools)
+                )
             }
         }
     }

@@ -61,7 +61,9 @@ impl Registry {
     /// the generation serves a waiting client and becomes pointless without it.
     pub(crate) fn leaves(&self, id: u64, waits: bool) -> Vec<Outcome> {
         let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&id) else { return Vec::new() };
+        let Some(entry) = entries.get_mut(&id) else {
+            return Vec::new();
+        };
         entry.gone = waits.then(Instant::now);
         let attempts = entry.attempts.clone();
         if entry.active == 0 {
@@ -72,7 +74,9 @@ impl Registry {
 
     /// Returns true if an engine works on the request.
     pub(crate) fn works(&self, id: u64) -> bool {
-        lock(&self.entries).get(&id).is_some_and(|entry| entry.active > 0)
+        lock(&self.entries)
+            .get(&id)
+            .is_some_and(|entry| entry.active > 0)
     }
 
     /// Records that an engine starts an attempt, and returns the attempt's number.
@@ -81,8 +85,10 @@ impl Registry {
         self.active.fetch_add(1, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
         // An unknown request belongs to a client that left while its request was being sent.
-        let entry =
-            entries.entry(id).or_insert_with(|| Entry { gone: Some(Instant::now()), ..Entry::default() });
+        let entry = entries.entry(id).or_insert_with(|| Entry {
+            gone: Some(Instant::now()),
+            ..Entry::default()
+        });
         entry.attempts.push(Outcome::Running);
         entry.active += 1;
         entry.attempts.len() - 1
@@ -90,7 +96,10 @@ impl Registry {
 
     pub(crate) fn becomes(&self, id: u64, attempt: usize, outcome: Outcome) {
         let mut entries = lock(&self.entries);
-        let Some(place) = entries.get_mut(&id).and_then(|entry| entry.attempts.get_mut(attempt)) else {
+        let Some(place) = entries
+            .get_mut(&id)
+            .and_then(|entry| entry.attempts.get_mut(attempt))
+        else {
             return;
         };
         // A close after another outcome is only its consequence.
@@ -113,7 +122,9 @@ impl Registry {
     pub(crate) fn ends(&self, id: u64) {
         self.active.fetch_sub(1, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
-        let Some(entry) = entries.get_mut(&id) else { return };
+        let Some(entry) = entries.get_mut(&id) else {
+            return;
+        };
         entry.active -= 1;
         if let Some(gone) = entry.gone {
             lock(&self.lags).push(gone.elapsed());

@@ -24,17 +24,29 @@ impl Report {
     }
 
     fn push(&mut self, name: &str, value: &str, limit: &str, verdict: &str) {
-        self.rows.push([name, value, limit, verdict].map(str::to_owned));
-        self.json.insert(name.to_owned(), json!({"value": value, "limit": limit, "verdict": verdict}));
+        self.rows
+            .push([name, value, limit, verdict].map(str::to_owned));
+        self.json.insert(
+            name.to_owned(),
+            json!({"value": value, "limit": limit, "verdict": verdict}),
+        );
     }
 
     pub(crate) fn print(&self) {
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let (a, b, c) = (width(0), width(1), width(2));
         println!();
         for [name, value, limit, verdict] in &self.rows {
-            println!("{}", format!("{name:<a$}  {value:>b$}  {limit:<c$}  {verdict}").trim_end());
+            println!(
+                "{}",
+                format!("{name:<a$}  {value:>b$}  {limit:<c$}  {verdict}").trim_end()
+            );
         }
     }
 

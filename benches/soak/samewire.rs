@@ -36,11 +36,23 @@ impl Drop for Samewire {
 
 impl Samewire {
     /// Starts the process with this configuration. Its log is read here and copied to `log_file`.
-    pub(crate) fn start(program: &Path, config: &str, folder: &Path, log_file: &Path) -> io::Result<Self> {
+    pub(crate) fn start(
+        program: &Path,
+        config: &str,
+        folder: &Path,
+        log_file: &Path,
+    ) -> io::Result<Self> {
         let file: PathBuf = folder.join("samewire.toml");
         fs::write(&file, config)?;
         let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--config"])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+                "--config",
+            ])
             .arg(&file)
             .env_clear()
             .stdin(Stdio::null())
@@ -48,8 +60,13 @@ impl Samewire {
             .stderr(Stdio::piped())
             .spawn()?;
         let log = Arc::new(Mutex::new(Log::default()));
-        let (sink, stderr) =
-            (Arc::clone(&log), child.stderr.take().ok_or_else(|| io::Error::other("no log"))?);
+        let (sink, stderr) = (
+            Arc::clone(&log),
+            child
+                .stderr
+                .take()
+                .ok_or_else(|| io::Error::other("no log"))?,
+        );
         let mut file = io::BufWriter::new(fs::File::create(log_file)?);
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -59,7 +76,12 @@ impl Samewire {
             }
         });
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut this = Self { child, proxy: nowhere, admin: nowhere, log };
+        let mut this = Self {
+            child,
+            proxy: nowhere,
+            admin: nowhere,
+            log,
+        };
         this.wait_until_ready()?;
         Ok(this)
     }
@@ -68,7 +90,11 @@ impl Samewire {
         let start = Instant::now();
         loop {
             for (name, address) in &crate::tally::lock(&self.log).listening {
-                *(if name == "admin" { &mut self.admin } else { &mut self.proxy }) = *address;
+                *(if name == "admin" {
+                    &mut self.admin
+                } else {
+                    &mut self.proxy
+                }) = *address;
             }
             if self.admin.port() > 0 && self.get("/readyz").is_ok_and(|(status, _)| status == 200) {
                 return Ok(());
@@ -76,7 +102,9 @@ impl Samewire {
             let gone = self.child.try_wait()?;
             if gone.is_some() || start.elapsed() > Duration::from_secs(20) {
                 let log = crate::tally::lock(&self.log).last.join("\n");
-                return Err(io::Error::other(format!("samewire does not get ready: {gone:?}\n{log}")));
+                return Err(io::Error::other(format!(
+                    "samewire does not get ready: {gone:?}\n{log}"
+                )));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -86,10 +114,18 @@ impl Samewire {
     pub(crate) fn get(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.admin)?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n",
+            self.admin
+        )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let status = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0);
         Ok((status, answer))
     }
 
@@ -100,8 +136,16 @@ impl Samewire {
     /// Resident memory in bytes.
     pub(crate) fn rss(&self) -> io::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-        Ok(line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024)
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap_or_default();
+        Ok(line
+            .split_whitespace()
+            .next()
+            .and_then(|kib| kib.parse::<u64>().ok())
+            .unwrap_or(0)
+            * 1024)
     }
 
     pub(crate) fn descriptors(&self) -> io::Result<usize> {
@@ -117,15 +161,21 @@ impl Samewire {
         let mut nanoseconds = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
             let counts = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-            nanoseconds +=
-                counts.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+            nanoseconds += counts
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse::<u64>().ok())
+                .unwrap_or(0);
         }
         Ok(Duration::from_nanos(nanoseconds))
     }
 
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
-        Command::new("kill").args([&format!("-{name}"), &pid]).status().ok();
+        Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status()
+            .ok();
     }
 
     pub(crate) fn runs(&mut self) -> bool {
@@ -149,7 +199,10 @@ impl Samewire {
 pub(crate) fn sum(metrics: &str, name: &str) -> f64 {
     metrics
         .lines()
-        .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' '])))
+        .filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(['{', ' ']))
+        })
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         .sum()
 }
@@ -158,13 +211,15 @@ impl Log {
     fn take(&mut self, line: String) {
         self.lines += 1;
         if line.contains(r#""message":"listening""#)
-            && let (Some(name), Some(address)) = (member(&line, "listener"), member(&line, "address"))
+            && let (Some(name), Some(address)) =
+                (member(&line, "listener"), member(&line, "address"))
             && let Ok(address) = address.parse()
         {
             self.listening.push((name.to_owned(), address));
         }
-        let bad =
-            line.contains(r#""level":"ERROR""#) || line.contains("panicked at") || line.contains("CANARY");
+        let bad = line.contains(r#""level":"ERROR""#)
+            || line.contains("panicked at")
+            || line.contains("CANARY");
         if bad && self.bad.len() < 20 {
             self.bad.push(line.clone());
         }

@@ -38,21 +38,38 @@ drain = 5
 fn timers(options: &Options) -> Timers {
     let second = Duration::from_secs(1);
     let slack = if options.lenient { 10 } else { 3 } * second;
-    Timers { first: 6 * second, inter: 5 * second, stall: 6 * second, slack, rate: options.rate }
+    Timers {
+        first: 6 * second,
+        inter: 5 * second,
+        stall: 6 * second,
+        slack,
+        rate: options.rate,
+    }
 }
 
 /// Returns samewire's configuration for this run.
-pub(crate) fn config(engines: &[(String, &str)], store: &str, most: usize, options: &Options) -> String {
+pub(crate) fn config(
+    engines: &[(String, &str)],
+    store: &str,
+    most: usize,
+    options: &Options,
+) -> String {
     // Longer than engines keep connections, so that samewire sometimes uses one that the engine is closing.
-    let kept = if options.idle > 0 { "pool_idle = 10\n" } else { "" };
+    let kept = if options.idle > 0 {
+        "pool_idle = 10\n"
+    } else {
+        ""
+    };
     let threads = options.threads;
     let mut text = format!(
         "threads = {threads}\n{TIMEOUTS}{kept}[health]\ninterval = 1\n[limits]\nrequests = {most}\nconnections = {}\n{store}",
         most + 200
     );
     for (n, (address, kind)) in engines.iter().enumerate() {
-        let _ =
-            write!(text, "[[upstream]]\nname = \"e{n}\"\nurl = \"http://{address}\"\nengine = \"{kind}\"\n");
+        let _ = write!(
+            text,
+            "[[upstream]]\nname = \"e{n}\"\nurl = \"http://{address}\"\nengine = \"{kind}\"\n"
+        );
     }
     text
 }
@@ -79,14 +96,23 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let tally = Arc::new(Tally::new(options.lenient));
     let engines = engine::start(ENGINES, options.measure(), &tally.registry)?;
     let database = std::fs::canonicalize(&folder.0)?.join("store.db");
-    let store =
-        format!("[store]\nplace = \"sqlite:{}\"\nttl = 60\nmax_bytes = 268435456\n", database.display());
-    let told: Vec<_> = engines.iter().map(|e| (e.address.to_string(), e.dialect.name())).collect();
+    let store = format!(
+        "[store]\nplace = \"sqlite:{}\"\nttl = 60\nmax_bytes = 268435456\n",
+        database.display()
+    );
+    let told: Vec<_> = engines
+        .iter()
+        .map(|e| (e.address.to_string(), e.dialect.name()))
+        .collect();
     let leaving = options.churn as usize * 2;
     let most = (options.streams + options.stopped + options.idle) * 2 + leaving + 500;
     let text = config(&told, &store, most, options);
-    let mut samewire =
-        Samewire::start(&options.samewire, &text, &folder.0, &options.json.with_extension("log"))?;
+    let mut samewire = Samewire::start(
+        &options.samewire,
+        &text,
+        &folder.0,
+        &options.json.with_extension("log"),
+    )?;
     let resting = samewire.descriptors()?;
     let (mut watch, begin) = (Watch::default(), Instant::now());
     let clients = clients(options, &samewire, &engines, &tally)?;
@@ -102,8 +128,12 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     watch.run(&mut samewire, &tally, begin, begin + options.length)?;
     let cpu = samewire.cpu()?;
     tally.stop();
-    let (troubles, engines) = operator.join().map_err(|_| io::Error::other("the operator panicked"))?;
-    clients.join().map_err(|_| io::Error::other("a client panicked"))?;
+    let (troubles, engines) = operator
+        .join()
+        .map_err(|_| io::Error::other("the operator panicked"))?;
+    clients
+        .join()
+        .map_err(|_| io::Error::other("a client panicked"))?;
     let after = settle(&samewire, &tally)?;
     let metrics = samewire.get("/metrics")?.1;
     let exit = leave(&mut samewire)?;
@@ -117,7 +147,10 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     report.print();
     report.write(&options.json)?;
     if report.failed {
-        eprintln!("\nthe last lines of the log:\n{}", lock(&samewire.log).last.join("\n"));
+        eprintln!(
+            "\nthe last lines of the log:\n{}",
+            lock(&samewire.log).last.join("\n")
+        );
     }
     Ok(!report.failed)
 }
@@ -142,7 +175,9 @@ fn clients(
         ramp: (options.calm / 2).min(Duration::from_secs(10)),
         tally: Arc::clone(tally),
     };
-    std::thread::Builder::new().name("clients".to_owned()).spawn(move || client::run(load))
+    std::thread::Builder::new()
+        .name("clients".to_owned())
+        .spawn(move || client::run(load))
 }
 
 /// Thread that causes the faults of the machine. Returns their names, and the engines.
@@ -155,10 +190,23 @@ fn operator(
     store: PathBuf,
     tally: &Arc<Tally>,
 ) -> io::Result<Operating> {
-    let every = if options.faults { options.trouble } else { options.length * 2 };
+    let every = if options.faults {
+        options.trouble
+    } else {
+        options.length * 2
+    };
     let (pid, tally, seed) = (samewire.pid(), Arc::clone(tally), options.seed);
-    let operator = Operator { pid, engines, store, tally, every, seed };
-    std::thread::Builder::new().name("operator".to_owned()).spawn(move || operator.run())
+    let operator = Operator {
+        pid,
+        engines,
+        store,
+        tally,
+        every,
+        seed,
+    };
+    std::thread::Builder::new()
+        .name("operator".to_owned())
+        .spawn(move || operator.run())
 }
 
 /// State of samewire after all clients have left: what should be zero and is not.
@@ -186,16 +234,24 @@ fn settle(samewire: &Samewire, tally: &Tally) -> io::Result<After> {
             let idle = left.is_empty().then(|| start.elapsed());
             // Connections to engines are kept for three seconds.
             std::thread::sleep(Duration::from_secs(4));
-            return Ok(After { idle, left, descriptors: samewire.descriptors()? });
+            return Ok(After {
+                idle,
+                left,
+                descriptors: samewire.descriptors()?,
+            });
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 fn is_work(line: &str) -> bool {
-    ["samewire_requests_in_flight", "samewire_bodies_in_flight_bytes", "samewire_upstream_active_streams"]
-        .iter()
-        .any(|name| line.starts_with(name))
+    [
+        "samewire_requests_in_flight",
+        "samewire_bodies_in_flight_bytes",
+        "samewire_upstream_active_streams",
+    ]
+    .iter()
+    .any(|name| line.starts_with(name))
 }
 
 /// Sends SIGTERM. Returns how long the shutdown took, if it succeeded.
@@ -203,16 +259,27 @@ fn leave(samewire: &mut Samewire) -> io::Result<Option<Duration>> {
     let start = Instant::now();
     samewire.signal("TERM");
     let status = samewire.exit(Duration::from_secs(30))?;
-    Ok(status.filter(std::process::ExitStatus::success).map(|_| start.elapsed()))
+    Ok(status
+        .filter(std::process::ExitStatus::success)
+        .map(|_| start.elapsed()))
 }
 
 // === the report ===
 
-fn run_summary(report: &mut Report, options: &Options, tally: &Tally, troubles: &[&str], cpu: Duration) {
+fn run_summary(
+    report: &mut Report,
+    options: &Options,
+    tally: &Tally,
+    troubles: &[&str],
+    cpu: Duration,
+) {
     let seconds = options.length.as_secs_f64();
     report.info_row(
         "seconds of load",
-        &format!("{seconds:.0}, the first {:.0} without faults", options.calm.as_secs_f64()),
+        &format!(
+            "{seconds:.0}, the first {:.0} without faults",
+            options.calm.as_secs_f64()
+        ),
     );
     report.info_row(
         "load",
@@ -228,8 +295,14 @@ fn run_summary(report: &mut Report, options: &Options, tally: &Tally, troubles: 
         ),
     );
     report.info_row("seed", &options.seed.to_string());
-    let tokens: u64 = [false, true].iter().map(|faults| tally.latencies(*faults, false).count()).sum();
-    report.info_row("tokens measured", &format!("{tokens}, {:.0}/s", tokens as f64 / seconds));
+    let tokens: u64 = [false, true]
+        .iter()
+        .map(|faults| tally.latencies(*faults, false).count())
+        .sum();
+    report.info_row(
+        "tokens measured",
+        &format!("{tokens}, {:.0}/s", tokens as f64 / seconds),
+    );
     report.info_row(
         "processor of samewire",
         &format!("{:.0} % of one core", 100.0 * cpu.as_secs_f64() / seconds),
@@ -238,7 +311,10 @@ fn run_summary(report: &mut Report, options: &Options, tally: &Tally, troubles: 
     report.info_row("answers complete", &complete.to_string());
     let errors: u64 = lock(&tally.errors).values().sum();
     if options.faults {
-        report.info_row("answers that ended with the error that was due", &errors.to_string());
+        report.info_row(
+            "answers that ended with the error that was due",
+            &errors.to_string(),
+        );
     } else {
         // The only faults are those of clients.
         report.row("1, 2 errors", &errors.to_string(), "0", errors == 0);
@@ -246,7 +322,10 @@ fn run_summary(report: &mut Report, options: &Options, tally: &Tally, troubles: 
     for (code, count) in lock(&tally.errors).iter() {
         report.info_row(&format!("  {code}"), &count.to_string());
     }
-    report.info_row("clients that left, or sent nonsense", &tally.left.load(Ordering::Relaxed).to_string());
+    report.info_row(
+        "clients that left, or sent nonsense",
+        &tally.left.load(Ordering::Relaxed).to_string(),
+    );
     for name in ["reload", "restart", "stop", "store"] {
         let count = troubles.iter().filter(|done| **done == name).count();
         report.info_row(&format!("trouble: {name}"), &count.to_string());
@@ -264,7 +343,11 @@ fn streams(report: &mut Report, tally: &Tally, watch: &Watch, metrics: &str) {
     let (p99, worst, count) = tally.registry.lag();
     report.info_row(
         "3 engine let go after its client, p99, worst",
-        &format!("{:.1} ms, {:.1} ms of {count}", p99.as_secs_f64() * 1e3, worst.as_secs_f64() * 1e3),
+        &format!(
+            "{:.1} ms, {:.1} ms of {count}",
+            p99.as_secs_f64() * 1e3,
+            worst.as_secs_f64() * 1e3
+        ),
     );
     report.row(
         "3 generations 200 ms after their client",
@@ -274,19 +357,37 @@ fn streams(report: &mut Report, tally: &Tally, watch: &Watch, metrics: &str) {
     );
     report.info_row("3 most generations at once", &watch.most_active.to_string());
     let over = ratio(tally);
-    report.row("5 attempts for each request", &format!("{over:.3}"), "1.2", over <= 1.2);
+    report.row(
+        "5 attempts for each request",
+        &format!("{over:.3}"),
+        "1.2",
+        over <= 1.2,
+    );
     let worst = watch.worst_window;
-    report.row("5 the same in the worst 10 s", &format!("{worst:.3}"), "1.3", worst <= 1.3);
+    report.row(
+        "5 the same in the worst 10 s",
+        &format!("{worst:.3}"),
+        "1.3",
+        worst <= 1.3,
+    );
     let not = tally.not_retried.load(Ordering::Relaxed);
     report.info_row(
         "5 not retried, budget exhausted",
-        &format!("{not}, {}", sum(metrics, "samewire_retry_budget_exhausted_total")),
+        &format!(
+            "{not}, {}",
+            sum(metrics, "samewire_retry_budget_exhausted_total")
+        ),
     );
 }
 
 fn resources(report: &mut Report, options: &Options, watch: &Watch, resting: usize, after: &After) {
     let peak = watch.peak() / MIB;
-    report.row("4 peak of memory", &format!("{peak:.0} MiB"), "256 MiB", peak <= 256.0);
+    report.row(
+        "4 peak of memory",
+        &format!("{peak:.0} MiB"),
+        "256 MiB",
+        peak <= 256.0,
+    );
     let (slope, upper) = watch.slope(options.warm_up());
     let value = format!("{:.1}, at most {:.1} MiB/h", slope / MIB, upper / MIB);
     if options.length >= LONG {
@@ -297,17 +398,35 @@ fn resources(report: &mut Report, options: &Options, watch: &Watch, resting: usi
     let growth = Watch::growth(&watch.descriptors);
     // The number of open streams varies at random.
     let room = 20 + i64::try_from(options.streams / 10).unwrap_or(0);
-    report.row("4 growth of descriptors, last third", &growth.to_string(), &room.to_string(), growth <= room);
+    report.row(
+        "4 growth of descriptors, last third",
+        &growth.to_string(),
+        &room.to_string(),
+        growth <= room,
+    );
     let left = after.descriptors.saturating_sub(resting);
-    report.row("4 descriptors left over", &left.to_string(), "16", left <= 16);
+    report.row(
+        "4 descriptors left over",
+        &left.to_string(),
+        "16",
+        left <= 16,
+    );
     let threads = Watch::growth(&watch.threads);
     // Threads that read large bodies and a new configuration end after ten seconds without work.
-    report.row("4 growth of threads", &threads.to_string(), "4", threads <= 4);
+    report.row(
+        "4 growth of threads",
+        &threads.to_string(),
+        "4",
+        threads <= 4,
+    );
 }
 
 fn late(report: &mut Report, options: &Options, tally: &Tally) {
     for (faults, limit, name) in [(false, 5.0, "without faults"), (true, 20.0, "with faults")] {
-        let (through, direct) = (tally.latencies(faults, false), tally.latencies(faults, true));
+        let (through, direct) = (
+            tally.latencies(faults, false),
+            tally.latencies(faults, true),
+        );
         if through.count() == 0 {
             continue;
         }
@@ -317,11 +436,15 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
         report.info_row(&format!("6 token under way {name}, p50, p99"), &of(through));
         report.info_row(&format!("6 the same past samewire {name}"), &of(direct));
         let added = through.at(0.99) - direct.at(0.99);
-        let (row, value, limit_text) =
-            (format!("6 added in the p99 {name}"), format!("{added:.2} ms"), format!("{limit} ms"));
+        let (row, value, limit_text) = (
+            format!("6 added in the p99 {name}"),
+            format!("{added:.2} ms"),
+            format!("{limit} ms"),
+        );
         if options.stopped > 0 && faults {
             let times = |direct: bool| {
-                let [calm, beside] = [false, true].map(|rough| tally.latencies(rough, direct).at(0.99));
+                let [calm, beside] =
+                    [false, true].map(|rough| tally.latencies(rough, direct).at(0.99));
                 beside / calm.max(f64::EPSILON)
             };
             // The engines write for the stopped readers too, on this same machine.
@@ -329,8 +452,10 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
                 "6 p99 past samewire beside stopped readers, times that without",
                 &format!("{:.2}", times(true)),
             );
-            let (name, value) =
-                ("6 p99 beside stopped readers, times that without", format!("{:.2}", times(false)));
+            let (name, value) = (
+                "6 p99 beside stopped readers, times that without",
+                format!("{:.2}", times(false)),
+            );
             match options.lenient {
                 true => report.info_row(name, &value),
                 false => report.row(name, &value, "1.5", times(false) <= 1.5),
@@ -343,7 +468,13 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
     }
 }
 
-fn process(report: &mut Report, samewire: &Samewire, metrics: &str, after: &After, exit: Option<Duration>) {
+fn process(
+    report: &mut Report,
+    samewire: &Samewire,
+    metrics: &str,
+    after: &After,
+    exit: Option<Duration>,
+) {
     let log = lock(&samewire.log);
     let panics = sum(metrics, "samewire_panics_total");
     report.row("7 panics", &panics.to_string(), "0", panics == 0.0);
@@ -357,12 +488,29 @@ fn process(report: &mut Report, samewire: &Samewire, metrics: &str, after: &Afte
         eprintln!("soak: {line}");
     }
     let secret = metrics.contains("CANARY");
-    report.row("7 secrets in the metrics", if secret { "some" } else { "none" }, "none", !secret);
+    report.row(
+        "7 secrets in the metrics",
+        if secret { "some" } else { "none" },
+        "none",
+        !secret,
+    );
     report.info_row("7 log lines", &log.lines.to_string());
-    let idle =
-        after.idle.map_or_else(|| after.left.join(", "), |time| format!("{:.2} s", time.as_secs_f64()));
-    let quick = after.idle.is_some_and(|time| time <= Duration::from_secs(2));
+    let idle = after.idle.map_or_else(
+        || after.left.join(", "),
+        |time| format!("{:.2} s", time.as_secs_f64()),
+    );
+    let quick = after
+        .idle
+        .is_some_and(|time| time <= Duration::from_secs(2));
     report.row("8 gauges 0 after the load", &idle, "2 s", quick);
-    let value = exit.map_or_else(|| "not".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));
-    report.row("8 exit after SIGTERM", &value, "9 s", exit.is_some_and(|time| time < Duration::from_secs(9)));
+    let value = exit.map_or_else(
+        || "not".to_owned(),
+        |time| format!("{:.2} s", time.as_secs_f64()),
+    );
+    report.row(
+        "8 exit after SIGTERM",
+        &value,
+        "9 s",
+        exit.is_some_and(|time| time < Duration::from_secs(9)),
+    );
 }

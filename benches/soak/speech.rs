@@ -39,7 +39,12 @@ pub(crate) struct AnswerWriter<'a> {
 
 impl<'a> AnswerWriter<'a> {
     pub(crate) fn new(dialect: Dialect, plan: &'a Plan) -> Self {
-        Self { dialect, plan, event: String::new(), out: Vec::new() }
+        Self {
+            dialect,
+            plan,
+            event: String::new(),
+            out: Vec::new(),
+        }
     }
 
     /// Writes one event with this data, in a separate HTTP chunk.
@@ -47,7 +52,10 @@ impl<'a> AnswerWriter<'a> {
         // Writing to a vector does not fail.
         let _ = std::io::Write::write_fmt(
             &mut self.out,
-            format_args!("{:x}\r\ndata: {data}\n\n\r\n", data.len() + "data: \n\n".len()),
+            format_args!(
+                "{:x}\r\ndata: {data}\n\n\r\n",
+                data.len() + "data: \n\n".len()
+            ),
         );
     }
 
@@ -72,9 +80,11 @@ impl<'a> AnswerWriter<'a> {
     pub(crate) fn role(&mut self) {
         for choice in 0..self.plan.choices {
             match self.dialect {
-                Dialect::Vllm => {
-                    self.chunk(choice, format_args!(r#""role":"assistant","content":"""#), "null")
-                }
+                Dialect::Vllm => self.chunk(
+                    choice,
+                    format_args!(r#""role":"assistant","content":"""#),
+                    "null",
+                ),
                 Dialect::Sglang => self.chunk(
                     choice,
                     format_args!(r#""reasoning_content":null,"role":"assistant","content":"""#),
@@ -90,20 +100,38 @@ impl<'a> AnswerWriter<'a> {
         let (id, letter, time) = (self.plan.id, lane.letter(), now());
         let text = format_args!("{id:x}.{letter}{choice}.{n}.{time} ");
         match (lane, self.dialect) {
-            (TokenKind::Content, _) => self.chunk(choice, format_args!(r#""content":"{text}""#), "null"),
+            (TokenKind::Content, _) => {
+                self.chunk(choice, format_args!(r#""content":"{text}""#), "null")
+            }
             (TokenKind::Reasoning, Dialect::Vllm) => {
                 self.chunk(choice, format_args!(r#""reasoning":"{text}""#), "null");
             }
             (TokenKind::Reasoning, Dialect::Sglang) => {
-                self.chunk(choice, format_args!(r#""reasoning_content":"{text}""#), "null");
+                self.chunk(
+                    choice,
+                    format_args!(r#""reasoning_content":"{text}""#),
+                    "null",
+                );
             }
             (TokenKind::Tool, dialect) => {
                 if n == 0 {
                     self.call();
                 }
-                let close = if n + 1 == self.plan.tool { r#"\"}"# } else { "" };
-                let nothing = if dialect == Dialect::Vllm { "" } else { r#""id":null,"type":"function","# };
-                let name = if dialect == Dialect::Vllm { "" } else { r#""name":null,"# };
+                let close = if n + 1 == self.plan.tool {
+                    r#"\"}"#
+                } else {
+                    ""
+                };
+                let nothing = if dialect == Dialect::Vllm {
+                    ""
+                } else {
+                    r#""id":null,"type":"function","#
+                };
+                let name = if dialect == Dialect::Vllm {
+                    ""
+                } else {
+                    r#""name":null,"#
+                };
                 self.chunk(
                     choice,
                     format_args!(
@@ -137,7 +165,11 @@ impl<'a> AnswerWriter<'a> {
 
     /// Writes the finish of every choice.
     pub(crate) fn finish(&mut self, reason: Option<&str>) {
-        let reason = reason.unwrap_or(if self.plan.tool > 0 { "tool_calls" } else { "stop" });
+        let reason = reason.unwrap_or(if self.plan.tool > 0 {
+            "tool_calls"
+        } else {
+            "stop"
+        });
         for choice in 0..self.plan.choices {
             self.chunk(choice, format_args!(""), &format!("\"{reason}\""));
         }
@@ -164,13 +196,23 @@ impl<'a> AnswerWriter<'a> {
             for i in 0..self.plan.tokens() {
                 let (of, choice, n) = self.plan.token(i);
                 if of == lane {
-                    let _ = write!(text, "{:x}.{}{choice}.{n}.{} ", self.plan.id, lane.letter(), now());
+                    let _ = write!(
+                        text,
+                        "{:x}.{}{choice}.{n}.{} ",
+                        self.plan.id,
+                        lane.letter(),
+                        now()
+                    );
                 }
             }
             text
         };
         let (id, count) = (self.plan.id, self.plan.tokens());
-        let key = if self.dialect == Dialect::Vllm { "reasoning" } else { "reasoning_content" };
+        let key = if self.dialect == Dialect::Vllm {
+            "reasoning"
+        } else {
+            "reasoning_content"
+        };
         let calls = if self.plan.tool > 0 {
             format!(
                 r#"[{{"id":"call_{id:024x}","type":"function","function":{{"name":"f","arguments":"{{\"a\":\" {}\"}}"}}}}]"#,
@@ -179,7 +221,11 @@ impl<'a> AnswerWriter<'a> {
         } else {
             "null".to_owned()
         };
-        let finish = if self.plan.tool > 0 { "tool_calls" } else { "stop" };
+        let finish = if self.plan.tool > 0 {
+            "tool_calls"
+        } else {
+            "stop"
+        };
         format!(
             r#"{{"id":"chatcmpl-{id:x}","object":"chat.completion","created":1795233932,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{}","{key}":"{}","tool_calls":{calls}}},"logprobs":null,"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":3,"total_tokens":{},"completion_tokens":{count}}}}}"#,
             said(TokenKind::Content),

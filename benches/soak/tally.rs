@@ -23,7 +23,11 @@ pub(crate) struct Timers {
 impl Timers {
     /// Longest time a client waits without receiving a token.
     pub(crate) fn patience(&self, plan: &Plan, begun: bool) -> Duration {
-        let attempts = if begun || !plan.waits() && plan.kind != Kind::Whole { 1 } else { 2 };
+        let attempts = if begun || !plan.waits() && plan.kind != Kind::Whole {
+            1
+        } else {
+            2
+        };
         let timer = if begun { self.inter } else { self.first };
         timer * attempts + Duration::from_secs(1) + self.slack
     }
@@ -75,7 +79,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Tally {
     pub(crate) fn new(lenient: bool) -> Self {
-        Self { lenient, ..Self::default() }
+        Self {
+            lenient,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn latency(&self, direct: bool) -> &Latency {
@@ -132,23 +139,35 @@ impl Tally {
 
     /// Returns true if any fault was active on purpose after `since`.
     pub(crate) fn near_trouble(&self, since: Instant) -> bool {
-        lock(&self.troubles).iter().any(|trouble| trouble.until > since)
+        lock(&self.troubles)
+            .iter()
+            .any(|trouble| trouble.until > since)
     }
 
     fn near(&self, since: Instant, name: &str) -> bool {
-        lock(&self.troubles).iter().any(|trouble| trouble.name == name && trouble.until > since)
+        lock(&self.troubles)
+            .iter()
+            .any(|trouble| trouble.name == name && trouble.until > since)
     }
 
     /// Judges the end of an answer by the outcomes at the engines. Returns true if the answer is complete and its
     /// connection can be reused.
-    pub(crate) fn judge(&self, plan: &Plan, end: End, outcomes: &[Outcome], started: Instant) -> bool {
+    pub(crate) fn judge(
+        &self,
+        plan: &Plan,
+        end: End,
+        outcomes: &[Outcome],
+        started: Instant,
+    ) -> bool {
         match &end {
             End::Complete if outcomes.last() == Some(&Outcome::Complete) => {
                 self.complete.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
             End::Error(status, code) if self.is_due(plan, *status, code, outcomes, started) => {
-                *lock(&self.errors).entry(format!("{status} {code}")).or_default() += 1;
+                *lock(&self.errors)
+                    .entry(format!("{status} {code}"))
+                    .or_default() += 1;
                 let first = (*status != 200 && outcomes.len() == 1).then(|| outcomes[0]);
                 if matches!(first, Some(Outcome::Wrong(wrong)) if is_retried(wrong)) {
                     self.not_retried.fetch_add(1, Ordering::Relaxed);
@@ -157,15 +176,36 @@ impl Tally {
             }
             _ => {}
         }
-        self.wrong(plan, &format!("{end:?}, but engines: {outcomes:?}, after {:?}", started.elapsed()))
+        self.wrong(
+            plan,
+            &format!(
+                "{end:?}, but engines: {outcomes:?}, after {:?}",
+                started.elapsed()
+            ),
+        )
     }
 
-    fn is_due(&self, plan: &Plan, status: u16, code: &str, outcomes: &[Outcome], started: Instant) -> bool {
+    fn is_due(
+        &self,
+        plan: &Plan,
+        status: u16,
+        code: &str,
+        outcomes: &[Outcome],
+        started: Instant,
+    ) -> bool {
         let restarted = self.near(started, "restart");
-        let nowhere = ["upstream_unreachable", "no_healthy_upstream", "upstream_reset"].contains(&code);
+        let nowhere = [
+            "upstream_unreachable",
+            "no_healthy_upstream",
+            "upstream_reset",
+        ]
+        .contains(&code);
         if plan.kind == Kind::Background && status == 200 {
             // The error of a background response is only text.
-            let failed = matches!(outcomes.last(), Some(Outcome::Wrong(_) | Outcome::Restarted));
+            let failed = matches!(
+                outcomes.last(),
+                Some(Outcome::Wrong(_) | Outcome::Restarted)
+            );
             return failed || restarted || self.near(started, "store");
         }
         match outcomes.last() {
@@ -187,7 +227,9 @@ impl Tally {
 fn codes(wrong: EngineFault) -> &'static [&'static str] {
     match wrong {
         EngineFault::ResetAtOnce | EngineFault::FinAtOnce => &["upstream_reset"],
-        EngineFault::ResetAfter(0) | EngineFault::FinAfter(0) => &["upstream_reset", "upstream_incomplete"],
+        EngineFault::ResetAfter(0) | EngineFault::FinAfter(0) => {
+            &["upstream_reset", "upstream_incomplete"]
+        }
         EngineFault::ResetAfter(_) | EngineFault::FinAfter(_) | EngineFault::EndAfter(_) => {
             &["upstream_incomplete"]
         }

@@ -24,7 +24,9 @@ impl Operator {
         let mut left: Vec<&'static str> = Vec::new();
         let mut next = Instant::now() + self.every;
         while !self.tally.is_stopping() {
-            if Instant::now() < next || !self.tally.faults.load(std::sync::atomic::Ordering::Relaxed) {
+            if Instant::now() < next
+                || !self.tally.faults.load(std::sync::atomic::Ordering::Relaxed)
+            {
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
@@ -42,7 +44,10 @@ impl Operator {
     fn make(&self, name: &'static str, dice: &mut SeededRandom) {
         let from = Instant::now();
         // Consequences may come a little later: a lease, a probe, a timer.
-        lock(&self.tally.troubles).push(MachineFault { name, until: from + Duration::from_secs(3_600) });
+        lock(&self.tally.troubles).push(MachineFault {
+            name,
+            until: from + Duration::from_secs(3_600),
+        });
         match name {
             "reload" => self.signal("HUP"),
             "stop" => {
@@ -72,13 +77,18 @@ impl Operator {
     /// O15: another process holds the store's write lock for three seconds.
     fn lock_the_store(&self) {
         let open = rusqlite::Connection::open(&self.store).expect("the store is a SQLite file");
-        open.busy_timeout(Duration::from_secs(5)).expect("a connection");
-        open.execute_batch("BEGIN EXCLUSIVE").expect("the lock is to be had");
+        open.busy_timeout(Duration::from_secs(5))
+            .expect("a connection");
+        open.execute_batch("BEGIN EXCLUSIVE")
+            .expect("the lock is to be had");
         std::thread::sleep(Duration::from_secs(3));
         open.execute_batch("COMMIT").expect("the lock is ours");
     }
 
     fn signal(&self, name: &str) {
-        Command::new("kill").args([&format!("-{name}"), &self.pid.to_string()]).status().expect("kill runs");
+        Command::new("kill")
+            .args([&format!("-{name}"), &self.pid.to_string()])
+            .status()
+            .expect("kill runs");
     }
 }

@@ -42,7 +42,9 @@ impl Watch {
             if !tally.is_paused() {
                 self.orphans += tally.registry.orphans(GRACE);
             }
-            self.most_active = self.most_active.max(tally.registry.active.load(Ordering::Relaxed));
+            self.most_active = self
+                .most_active
+                .max(tally.registry.active.load(Ordering::Relaxed));
             if window.elapsed() >= WINDOW {
                 let now = counts(tally);
                 let (requests, attempts) = (now.0 - before.0, now.1 - before.1);
@@ -53,7 +55,8 @@ impl Watch {
             }
             if look.elapsed() >= Duration::from_secs(1) && !tally.is_paused() {
                 look = Instant::now();
-                self.rss.push((start.elapsed().as_secs_f64(), samewire.rss()? as f64));
+                self.rss
+                    .push((start.elapsed().as_secs_f64(), samewire.rss()? as f64));
                 self.descriptors.push(samewire.descriptors()?);
                 self.threads.push(samewire.threads()?);
             }
@@ -71,16 +74,29 @@ impl Watch {
         let length = self.rss.last().map_or(0.0, |(time, _)| *time);
         let from = (length / 2.0).min(warm_up.as_secs_f64());
         // Adjacent samples are correlated, so only one in ten is used.
-        let points: Vec<_> = self.rss.iter().filter(|(time, _)| *time >= from).step_by(10).collect();
+        let points: Vec<_> = self
+            .rss
+            .iter()
+            .filter(|(time, _)| *time >= from)
+            .step_by(10)
+            .collect();
         let n = points.len() as f64;
         if n < 4.0 {
             return (0.0, f64::INFINITY);
         }
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(|point| of(point)).sum::<f64>() / n;
+        let mean =
+            |of: fn(&(f64, f64)) -> f64| points.iter().map(|point| of(point)).sum::<f64>() / n;
         let (x, y) = (mean(|point| point.0), mean(|point| point.1));
         let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
-        let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
-        let rest: f64 = points.iter().map(|point| (point.1 - y - slope * (point.0 - x)).powi(2)).sum();
+        let slope = points
+            .iter()
+            .map(|point| (point.0 - x) * (point.1 - y))
+            .sum::<f64>()
+            / spread;
+        let rest: f64 = points
+            .iter()
+            .map(|point| (point.1 - y - slope * (point.0 - x)).powi(2))
+            .sum();
         let error = (rest / (n - 2.0) / spread).sqrt();
         (slope * 3_600.0, (slope + 1.96 * error) * 3_600.0)
     }
@@ -96,7 +112,11 @@ impl Watch {
 /// Returns the numbers of requests and of attempts at engines that went through the proxy.
 fn counts(tally: &Tally) -> (u64, u64) {
     let direct = tally.direct.load(Ordering::Relaxed);
-    let attempts = tally.registry.attempts.load(Ordering::Relaxed).saturating_sub(direct);
+    let attempts = tally
+        .registry
+        .attempts
+        .load(Ordering::Relaxed)
+        .saturating_sub(direct);
     (tally.requests.load(Ordering::Relaxed), attempts)
 }
 

@@ -64,7 +64,9 @@ impl ClientConnection {
         }
         socket.set_nonblocking(true)?;
         let stream = match socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+            Err(error)
+                if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+            {
                 return Err(error);
             }
             _ => TcpStream::from_std(socket.into())?,
@@ -75,7 +77,15 @@ impl ClientConnection {
         }
         stream.set_nodelay(true)?;
         let (raw, body) = (Vec::new(), Vec::new());
-        Ok(Self { stream, raw, framing: Framing::Head, status: 0, closes: false, body, rest: Duration::ZERO })
+        Ok(Self {
+            stream,
+            raw,
+            framing: Framing::Head,
+            status: 0,
+            closes: false,
+            body,
+            rest: Duration::ZERO,
+        })
     }
 
     /// Writes a request, after resetting the state of the previous response. Bytes already received are kept: a
@@ -92,7 +102,11 @@ impl ClientConnection {
 
     /// Waits for more of the response, at most until `limit` or until `told` returns true. Returns false at the end
     /// of the response.
-    pub(crate) async fn more(&mut self, limit: Instant, told: impl Fn() -> bool) -> Result<bool, Stop> {
+    pub(crate) async fn more(
+        &mut self,
+        limit: Instant,
+        told: impl Fn() -> bool,
+    ) -> Result<bool, Stop> {
         if !self.rest.is_zero() {
             tokio::time::sleep(self.rest).await;
         }
@@ -104,14 +118,21 @@ impl ClientConnection {
                 return Err(Stop::RunOver);
             }
             let step = Duration::from_millis(500);
-            if tokio::time::timeout(step, self.stream.readable()).await.is_err() {
+            if tokio::time::timeout(step, self.stream.readable())
+                .await
+                .is_err()
+            {
                 if Instant::now() > limit {
                     return Err(Stop::Silence);
                 }
                 continue;
             }
             let before = self.raw.len();
-            let most = if self.rest.is_zero() { 64 * 1024 } else { 2 * 1024 };
+            let most = if self.rest.is_zero() {
+                64 * 1024
+            } else {
+                2 * 1024
+            };
             let mut space = std::mem::take(&mut self.raw);
             space.resize(before + most, 0);
             let read = self.stream.try_read(&mut space[before..]);
@@ -135,12 +156,16 @@ impl ClientConnection {
             let rest = &raw[at..];
             match self.framing {
                 Framing::Head => {
-                    let Some(end) = memchr::memmem::find(rest, b"\r\n\r\n") else { break };
+                    let Some(end) = memchr::memmem::find(rest, b"\r\n\r\n") else {
+                        break;
+                    };
                     self.head(&rest[..end])?;
                     at += end + 4;
                 }
                 Framing::Size => {
-                    let Some(end) = memchr::memmem::find(rest, b"\r\n") else { break };
+                    let Some(end) = memchr::memmem::find(rest, b"\r\n") else {
+                        break;
+                    };
                     let size = std::str::from_utf8(&rest[..end]).ok();
                     let size = size.and_then(|size| usize::from_str_radix(size, 16).ok());
                     let size = size.ok_or_else(|| Stop::Cut("no chunk size".to_owned()))?;
@@ -193,10 +218,15 @@ impl ClientConnection {
 
     fn head(&mut self, head: &[u8]) -> Result<(), Stop> {
         let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
         self.status = status.ok_or_else(|| Stop::Cut(format!("no status: {head}")))?;
         self.closes = head.contains("\r\nconnection: close");
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:"));
         self.framing = match length.and_then(|length| length.trim().parse().ok()) {
             Some(0) => Framing::Over,
             Some(length) => Framing::Length(length),

@@ -41,7 +41,9 @@ impl BodyPlace {
             Self::AttemptRequest(index) => 2 * index + 2,
             Self::AttemptAnswer(index) => 2 * index + 3,
         };
-        u32::try_from(number).ok().filter(|number| number & IS_REST == 0)
+        u32::try_from(number)
+            .ok()
+            .filter(|number| number & IS_REST == 0)
     }
 
     fn of(number: u32) -> Self {
@@ -86,7 +88,9 @@ impl BodyLog {
         bytes: &[u8],
         mut grant: impl FnMut(usize) -> bool,
     ) -> bool {
-        let Some(mut number) = place.number() else { return false };
+        let Some(mut number) = place.number() else {
+            return false;
+        };
         let at = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         let mut left = bytes;
         while !left.is_empty() {
@@ -100,7 +104,8 @@ impl BodyLog {
             let (now, later) = left.split_at(left.len().min(room - HEADER).min(u32::MAX as usize));
             self.open.extend_from_slice(&at.to_le_bytes());
             self.open.extend_from_slice(&number.to_le_bytes());
-            self.open.extend_from_slice(&(now.len() as u32).to_le_bytes());
+            self.open
+                .extend_from_slice(&(now.len() as u32).to_le_bytes());
             self.open.extend_from_slice(now);
             (left, number) = (later, number | IS_REST);
         }
@@ -205,7 +210,11 @@ mod tests {
         }
         assert!(found == expected);
         let held: usize = log.full.iter().chain([&log.open]).map(Vec::capacity).sum();
-        assert_eq!(granted, held + BLOCK * (log.full.len() + 1), "every byte was granted");
+        assert_eq!(
+            granted,
+            held + BLOCK * (log.full.len() + 1),
+            "every byte was granted"
+        );
     }
 
     #[test]

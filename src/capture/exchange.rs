@@ -32,8 +32,15 @@ pub struct RecordedMessage {
 impl RecordedMessage {
     /// Returns the media type of the body in lower case, without parameters; empty if the head has none.
     pub fn content_type(&self) -> String {
-        let value = self.head.lines().find_map(|line| line.strip_prefix("content-type: "));
-        let value = value.unwrap_or_default().split(';').next().unwrap_or_default();
+        let value = self
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-type: "));
+        let value = value
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
         value.trim().to_ascii_lowercase()
     }
 }
@@ -136,7 +143,9 @@ impl Captured {
 
 /// Returns a path and query in which the values are redacted that may be secret, such as that of `api_key`.
 pub fn redacted_target(target: &str) -> String {
-    let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
+    let Some((path, query)) = target.split_once('?') else {
+        return target.to_owned();
+    };
     let shown = query.split('&').map(|pair| match pair.split_once('=') {
         Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
         _ => pair.to_owned(),
@@ -149,8 +158,11 @@ pub fn redacted_target(target: &str) -> String {
 pub fn head_text(first: &str, headers: &HeaderMap) -> String {
     let mut text = format!("{first}\r\n");
     for (name, value) in headers {
-        let shown =
-            if value.is_sensitive() { REDACTED.into() } else { String::from_utf8_lossy(value.as_bytes()) };
+        let shown = if value.is_sensitive() {
+            REDACTED.into()
+        } else {
+            String::from_utf8_lossy(value.as_bytes())
+        };
         push_header(&mut text, name.as_str(), &shown);
     }
     text
@@ -229,7 +241,9 @@ fn is_secret(name: &str) -> bool {
     if ORDINARY.contains(&name) {
         return false;
     }
-    let name = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
+    let name = percent_decode_str(name)
+        .decode_utf8_lossy()
+        .to_ascii_lowercase();
     let joined = name.replace(['-', '_'], "");
     WHOLE.contains(&&*name)
         || name.split(['-', '_']).any(|word| WORDS.contains(&word))
@@ -261,15 +275,34 @@ mod tests {
             "x-csrf",
             "proxy-authentication",
         ] {
-            assert_eq!(redacted_target(&format!("/v1/x?{name}=CANARY")), format!("/v1/x?{name}=[redacted]"));
+            assert_eq!(
+                redacted_target(&format!("/v1/x?{name}=CANARY")),
+                format!("/v1/x?{name}=[redacted]")
+            );
         }
-        for name in ["model", "max_tokens", "keyboard", "author", "design", "error_code", "statement"] {
-            assert_eq!(redacted_target(&format!("/v1/x?{name}=a")), format!("/v1/x?{name}=a"));
+        for name in [
+            "model",
+            "max_tokens",
+            "keyboard",
+            "author",
+            "design",
+            "error_code",
+            "statement",
+        ] {
+            assert_eq!(
+                redacted_target(&format!("/v1/x?{name}=a")),
+                format!("/v1/x?{name}=a")
+            );
         }
         let mut headers = HeaderMap::new();
-        for name in
-            ["authorization", "x-api-key", "api-key", "cookie", "x-amz-security-token", "x-goog-api-key"]
-        {
+        for name in [
+            "authorization",
+            "x-api-key",
+            "api-key",
+            "cookie",
+            "x-amz-security-token",
+            "x-goog-api-key",
+        ] {
             headers.insert(name, HeaderValue::from_static("CANARY"));
         }
         headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -281,6 +314,8 @@ mod tests {
             redacted("GET / HTTP/1.1\r\nX-API-Key: CANARY\r\n\r\n"),
             "GET / HTTP/1.1\r\nX-API-Key: [redacted]\r\n"
         );
-        assert!(text.starts_with("POST /v1/x HTTP/1.1\r\n") && text.contains("x-keyboard: qwerty\r\n"));
+        assert!(
+            text.starts_with("POST /v1/x HTTP/1.1\r\n") && text.contains("x-keyboard: qwerty\r\n")
+        );
     }
 }

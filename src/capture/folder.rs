@@ -20,18 +20,39 @@ use std::time::{Duration, UNIX_EPOCH};
 pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("about.md".to_owned(), about(exchange).into_bytes())];
     let mut add = |folder: &str, scenario: Vec<(String, Vec<u8>)>| {
-        files.extend(scenario.into_iter().map(|(name, content)| (format!("{folder}{name}"), content)));
+        files.extend(
+            scenario
+                .into_iter()
+                .map(|(name, content)| (format!("{folder}{name}"), content)),
+        );
     };
     let last = exchange.attempts.len().saturating_sub(1);
     for (at, attempt) in exchange.attempts.iter().enumerate() {
-        let folder = if at == last { String::new() } else { format!("attempt-{}/", at + 1) };
-        add(&folder, scenario(&attempt.request, attempt.answer.as_ref(), !attempt.is_complete));
+        let folder = if at == last {
+            String::new()
+        } else {
+            format!("attempt-{}/", at + 1)
+        };
+        add(
+            &folder,
+            scenario(
+                &attempt.request,
+                attempt.answer.as_ref(),
+                !attempt.is_complete,
+            ),
+        );
         if let Some(route) = attempt.route.as_ref().and_then(|route| route.record()) {
-            add(&folder, vec![("rewrite.json".to_owned(), route.into_bytes())]);
+            add(
+                &folder,
+                vec![("rewrite.json".to_owned(), route.into_bytes())],
+            );
         }
     }
     let is_broken = exchange.outcome.end == "client_closed";
-    add("client/", scenario(&exchange.request, exchange.answer.as_ref(), is_broken));
+    add(
+        "client/",
+        scenario(&exchange.request, exchange.answer.as_ref(), is_broken),
+    );
     files
 }
 
@@ -42,12 +63,18 @@ pub fn scenario(
     answer: Option<&RecordedMessage>,
     is_broken: bool,
 ) -> Vec<(String, Vec<u8>)> {
-    let mut files = vec![("request.json".to_owned(), request_json(request).into_bytes())];
+    let mut files = vec![(
+        "request.json".to_owned(),
+        request_json(request).into_bytes(),
+    )];
     if std::str::from_utf8(&request.body).is_err() {
         files.push(("request.bin".to_owned(), request.body.clone()));
     }
     let Some(answer) = answer else { return files };
-    files.push(("upstream.http".to_owned(), format!("{}\r\n", answer.head).into_bytes()));
+    files.push((
+        "upstream.http".to_owned(),
+        format!("{}\r\n", answer.head).into_bytes(),
+    ));
     files.push((body_file(answer), answer.body.clone()));
     files.push(("timing.txt".to_owned(), timing(answer).into_bytes()));
     if is_broken {
@@ -60,8 +87,15 @@ pub fn scenario(
 fn request_json(request: &RecordedMessage) -> String {
     let mut lines = request.head.lines();
     let mut first = lines.next().unwrap_or_default().split(' ');
-    let (method, path) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
-    let mut text = format!("{{\n \"method\": {},\n \"path\": {}", quoted(method), quoted(path));
+    let (method, path) = (
+        first.next().unwrap_or_default(),
+        first.next().unwrap_or_default(),
+    );
+    let mut text = format!(
+        "{{\n \"method\": {},\n \"path\": {}",
+        quoted(method),
+        quoted(path)
+    );
     let headers: Vec<String> = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| format!("\n  {}: {}", quoted(name), quoted(value)))
@@ -103,10 +137,20 @@ fn timing(message: &RecordedMessage) -> String {
 /// Returns the facts in lines. Names that clients and engines choose can neither forge a line nor steer a terminal.
 fn about(exchange: &Captured) -> String {
     let Captured { info, outcome, .. } = exchange;
-    let began = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let began = exchange
+        .began
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let mut text = format!("# {}\n\n", visible(&info.id));
     let mut line = |name: &str, value: &str| _ = writeln!(text, "- {name}: {}", visible(value));
-    line("began", &format!("{}.{:03} (Unix seconds)", began.as_secs(), began.subsec_millis()));
+    line(
+        "began",
+        &format!(
+            "{}.{:03} (Unix seconds)",
+            began.as_secs(),
+            began.subsec_millis()
+        ),
+    );
     line("request", &format!("`{} {}`", info.method, info.path));
     line("model", &format!("`{}`", info.model));
     for (at, attempt) in exchange.attempts.iter().enumerate() {
@@ -115,7 +159,11 @@ fn about(exchange: &Captured) -> String {
             &format!("upstream `{}`, engine {}", attempt.upstream, attempt.engine),
         );
     }
-    let code = outcome.code.as_deref().map(|code| format!(", code {code}")).unwrap_or_default();
+    let code = outcome
+        .code
+        .as_deref()
+        .map(|code| format!(", code {code}"))
+        .unwrap_or_default();
     line(
         "outcome",
         &format!(
@@ -125,11 +173,22 @@ fn about(exchange: &Captured) -> String {
             milliseconds(exchange.took)
         ),
     );
-    let rules: Vec<String> = outcome.rules.iter().map(|(rule, times)| format!("{rule} {times}")).collect();
-    let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
+    let rules: Vec<String> = outcome
+        .rules
+        .iter()
+        .map(|(rule, times)| format!("{rule} {times}"))
+        .collect();
+    let rules = if rules.is_empty() {
+        "none".to_owned()
+    } else {
+        rules.join(", ")
+    };
     line("rules", &rules);
     if exchange.is_cut {
-        line("cut", "bytes are missing: the exchange reached a limit of [capture]");
+        line(
+            "cut",
+            "bytes are missing: the exchange reached a limit of [capture]",
+        );
     }
     text
 }

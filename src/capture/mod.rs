@@ -17,8 +17,8 @@ mod recording;
 mod ring;
 
 pub use exchange::{
-    Captured, ExchangeOutcome, RecordedAttempt, RecordedMessage, RecordedPiece, RequestInfo, head_text,
-    redacted_target,
+    Captured, ExchangeOutcome, RecordedAttempt, RecordedMessage, RecordedPiece, RequestInfo,
+    head_text, redacted_target,
 };
 pub use folder::{body_file, files, scenario};
 pub use recording::{AnswerRecorder, AttemptRecorder, Recording};

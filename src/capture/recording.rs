@@ -71,7 +71,11 @@ pub struct AnswerRecorder {
 
 impl Recording {
     /// Begins to record a request, if requests are captured or this one asks for it (`is_wanted`).
-    pub fn begin(ring: &Arc<Ring>, info: impl FnOnce() -> RequestInfo, is_wanted: bool) -> Option<Arc<Self>> {
+    pub fn begin(
+        ring: &Arc<Ring>,
+        info: impl FnOnce() -> RequestInfo,
+        is_wanted: bool,
+    ) -> Option<Arc<Self>> {
         let criteria = ring.criteria(is_wanted)?;
         let info = info();
         if !criteria.may_match(&info) {
@@ -84,7 +88,11 @@ impl Recording {
             ring: Arc::clone(ring),
             criteria,
             began: Instant::now(),
-            state: Mutex::new(RecordedFacts { facts, bodies: BodyLog::default(), memory }),
+            state: Mutex::new(RecordedFacts {
+                facts,
+                bodies: BodyLog::default(),
+                memory,
+            }),
         }))
     }
 
@@ -103,7 +111,9 @@ impl Recording {
     /// forgotten.
     pub fn update(&self, change: impl FnOnce(&mut RequestInfo)) {
         let mut state = self.state.lock();
-        let Some(facts) = &mut state.facts else { return };
+        let Some(facts) = &mut state.facts else {
+            return;
+        };
         change(&mut facts.info);
         if !self.criteria.may_match(&facts.info) {
             state.facts = None;
@@ -120,13 +130,18 @@ impl Recording {
             route: OnceLock::new(),
             index: OnceLock::new(),
         };
-        AttemptRecorder { recording: Arc::clone(self), place: Arc::new(place) }
+        AttemptRecorder {
+            recording: Arc::clone(self),
+            place: Arc::new(place),
+        }
     }
 
     /// Records status line and headers of the answer to the client.
     pub fn answer_head(&self, first: &str, headers: &HeaderMap) {
         let text = head_text(first, headers);
-        self.with(|facts, memory| facts.answer.get_or_insert_default().head = memory.text(&self.ring, text));
+        self.with(|facts, memory| {
+            facts.answer.get_or_insert_default().head = memory.text(&self.ring, text)
+        });
     }
 
     /// Records bytes of the answer to the client.
@@ -143,14 +158,28 @@ impl Recording {
 
     fn with(&self, change: impl FnOnce(&mut Captured, &mut MemoryReservation)) {
         let mut state = self.state.lock();
-        let RecordedFacts { facts: Some(facts), memory, .. } = &mut *state else { return };
+        let RecordedFacts {
+            facts: Some(facts),
+            memory,
+            ..
+        } = &mut *state
+        else {
+            return;
+        };
         change(facts, memory);
     }
 
     fn push(&self, place: BodyPlace, bytes: &[u8]) {
         let at = self.began.elapsed();
         let mut state = self.state.lock();
-        let RecordedFacts { facts: Some(_), bodies, memory } = &mut *state else { return };
+        let RecordedFacts {
+            facts: Some(_),
+            bodies,
+            memory,
+        } = &mut *state
+        else {
+            return;
+        };
         if !memory.is_cut {
             let MemoryReservation { held, is_cut } = memory;
             let grant = |more| {
@@ -165,12 +194,20 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let RecordedFacts { facts, bodies, memory } = self.state.get_mut();
+        let RecordedFacts {
+            facts,
+            bodies,
+            memory,
+        } = self.state.get_mut();
         match facts.take().filter(|facts| facts.outcome.is_known()) {
             // Without any room there is nothing in it, and others must not go for it.
             Some(mut facts) if memory.held > 0 => {
                 facts.is_cut = memory.is_cut;
-                self.ring.keep(Recorded::new(*facts, std::mem::take(bodies)), memory.held, &self.criteria);
+                self.ring.keep(
+                    Recorded::new(*facts, std::mem::take(bodies)),
+                    memory.held,
+                    &self.criteria,
+                );
             }
             _ => self.ring.take_back(memory.held),
         }
@@ -181,16 +218,31 @@ impl AttemptRecorder {
     /// Returns the recorder of a further attempt at the same upstream.
     #[must_use]
     pub fn again(&self) -> Self {
-        let AttemptPlace { upstream, engine, route, .. } = &*self.place;
-        let place =
-            AttemptPlace { upstream: upstream.clone(), engine, route: route.clone(), index: OnceLock::new() };
-        Self { recording: Arc::clone(&self.recording), place: Arc::new(place) }
+        let AttemptPlace {
+            upstream,
+            engine,
+            route,
+            ..
+        } = &*self.place;
+        let place = AttemptPlace {
+            upstream: upstream.clone(),
+            engine,
+            route: route.clone(),
+            index: OnceLock::new(),
+        };
+        Self {
+            recording: Arc::clone(&self.recording),
+            place: Arc::new(place),
+        }
     }
 
     /// Records the route by which the answer is rewritten, before the request is sent. Its vocabulary is left out: it is
     /// large, and the configuration may have another one by now.
     pub fn rewritten_by(&self, route: &Route) {
-        let _ = self.place.route.set(Arc::new(Route { vocabulary: None, ..route.clone() }));
+        let _ = self.place.route.set(Arc::new(Route {
+            vocabulary: None,
+            ..route.clone()
+        }));
     }
 
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
@@ -198,13 +250,16 @@ impl AttemptRecorder {
         self.begin();
         let text = redacted(&String::from_utf8_lossy(head));
         self.with(|attempt, memory| attempt.request.head = memory.text(&self.recording.ring, text));
-        body.pieces().iter().for_each(|piece| self.request_body(piece));
+        body.pieces()
+            .iter()
+            .for_each(|piece| self.request_body(piece));
     }
 
     /// Records further bytes of the request's body.
     pub fn request_body(&self, bytes: &[u8]) {
         if let Some(index) = self.place.index.get() {
-            self.recording.push(BodyPlace::AttemptRequest(*index), bytes);
+            self.recording
+                .push(BodyPlace::AttemptRequest(*index), bytes);
         }
     }
 
@@ -216,13 +271,21 @@ impl AttemptRecorder {
         self.with(|attempt, memory| {
             attempt.answer.get_or_insert_default().head = memory.text(&self.recording.ring, text);
         });
-        Some(AnswerRecorder { recording: Arc::clone(&self.recording), index })
+        Some(AnswerRecorder {
+            recording: Arc::clone(&self.recording),
+            index,
+        })
     }
 
     /// Adds the attempt to the exchange, unless it is there already.
     fn begin(&self) {
         self.recording.with(|facts, memory| {
-            let AttemptPlace { upstream, engine, route, index } = &*self.place;
+            let AttemptPlace {
+                upstream,
+                engine,
+                route,
+                index,
+            } = &*self.place;
             if index.get().is_none() && memory.reserve(&self.recording.ring, OVERHEAD) {
                 let _ = index.set(facts.attempts.len());
                 facts.attempts.push(RecordedAttempt {
@@ -238,7 +301,9 @@ impl AttemptRecorder {
     }
 
     fn with(&self, change: impl FnOnce(&mut RecordedAttempt, &mut MemoryReservation)) {
-        let Some(index) = self.place.index.get() else { return };
+        let Some(index) = self.place.index.get() else {
+            return;
+        };
         self.recording.with(|facts, memory| {
             if let Some(attempt) = facts.attempts.get_mut(*index) {
                 change(attempt, memory);
@@ -250,7 +315,8 @@ impl AttemptRecorder {
 impl AnswerRecorder {
     /// Records bytes of the engine's answer.
     pub fn body(&self, bytes: &[u8]) {
-        self.recording.push(BodyPlace::AttemptAnswer(self.index), bytes);
+        self.recording
+            .push(BodyPlace::AttemptAnswer(self.index), bytes);
     }
 
     /// Records that the engine's answer is complete.
@@ -276,7 +342,11 @@ impl MemoryReservation {
 
     /// Returns a text if there is room for it, else an empty one.
     fn text(&mut self, ring: &Ring, text: String) -> String {
-        if self.reserve(ring, text.capacity()) { text } else { String::new() }
+        if self.reserve(ring, text.capacity()) {
+            text
+        } else {
+            String::new()
+        }
     }
 }
 
@@ -286,21 +356,36 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const LIMITS: CaptureLimits = CaptureLimits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
+    const LIMITS: CaptureLimits = CaptureLimits {
+        exchanges: 3,
+        bytes: 64 << 10,
+        exchange_bytes: 32 << 10,
+    };
 
     fn info(id: &str, model: &str) -> RequestInfo {
-        RequestInfo { id: id.to_owned(), model: model.to_owned(), ..RequestInfo::default() }
+        RequestInfo {
+            id: id.to_owned(),
+            model: model.to_owned(),
+            ..RequestInfo::default()
+        }
     }
 
     fn capture(ring: &Arc<Ring>, id: &str, model: &str, end: &'static str, body: usize) {
         if let Some(recording) = Recording::begin(ring, || info(id, model), false) {
             recording.body(&vec![b'x'; body]);
-            recording.finish(ExchangeOutcome { end, status: 200, ..ExchangeOutcome::default() });
+            recording.finish(ExchangeOutcome {
+                end,
+                status: 200,
+                ..ExchangeOutcome::default()
+            });
         }
     }
 
     fn ids(ring: &Ring) -> Vec<String> {
-        ring.list().iter().map(|exchange| exchange.facts().info.id.clone()).collect()
+        ring.list()
+            .iter()
+            .map(|exchange| exchange.facts().info.id.clone())
+            .collect()
     }
 
     #[test]
@@ -327,7 +412,11 @@ mod tests {
     fn a_request_may_ask_for_it() {
         let ring = Ring::new(LIMITS);
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
-        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
+        recording.finish(ExchangeOutcome {
+            end: "complete",
+            status: 200,
+            ..ExchangeOutcome::default()
+        });
         assert_eq!(ids(&ring), [""; 0], "the answer is still on its way");
         drop(recording);
         assert_eq!(ids(&ring), ["a"]);
@@ -337,14 +426,26 @@ mod tests {
     #[test]
     fn only_what_matches_is_kept() {
         let ring = Ring::new(LIMITS);
-        let only = Criteria { model: Some("m".to_owned()), only_failures: true, ..Criteria::default() };
+        let only = Criteria {
+            model: Some("m".to_owned()),
+            only_failures: true,
+            ..Criteria::default()
+        };
         ring.switch_on(only, None);
-        for (id, model, end) in [("a", "m", "complete"), ("b", "m", "error"), ("c", "n", "error")] {
+        for (id, model, end) in [
+            ("a", "m", "complete"),
+            ("b", "m", "error"),
+            ("c", "n", "error"),
+        ] {
             capture(&ring, id, model, end, 10);
         }
         assert_eq!(ids(&ring), ["b"]);
         assert_eq!(ring.clear(), 1);
-        assert_eq!((ids(&ring).len(), ring.used()), (0, 0), "all bytes have come back");
+        assert_eq!(
+            (ids(&ring).len(), ring.used()),
+            (0, 0),
+            "all bytes have come back"
+        );
     }
 
     #[test]
@@ -362,7 +463,10 @@ mod tests {
         }
         assert_eq!(ids(&ring), ["h", "g"]);
         assert!(ring.list().iter().all(|exchange| !exchange.facts().is_cut));
-        ring.limit(CaptureLimits { exchanges: 1, ..LIMITS });
+        ring.limit(CaptureLimits {
+            exchanges: 1,
+            ..LIMITS
+        });
         assert_eq!(ids(&ring), ["h"]);
     }
 
@@ -378,7 +482,11 @@ mod tests {
 
     #[test]
     fn an_exchange_without_room_takes_no_place() {
-        let ring = Ring::new(CaptureLimits { exchanges: 2, bytes: 40 << 10, exchange_bytes: 40 << 10 });
+        let ring = Ring::new(CaptureLimits {
+            exchanges: 2,
+            bytes: 40 << 10,
+            exchange_bytes: 40 << 10,
+        });
         ring.switch_on(Criteria::default(), None);
         let large = Recording::begin(&ring, || info("a", "m"), false).unwrap();
         large.body(&[b'x'; 38 << 10]);
@@ -386,14 +494,22 @@ mod tests {
             capture(&ring, id, "m", "complete", 10);
         }
         assert_eq!(ids(&ring), [""; 0]);
-        large.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
+        large.finish(ExchangeOutcome {
+            end: "complete",
+            status: 200,
+            ..ExchangeOutcome::default()
+        });
         drop(large);
         assert_eq!(ids(&ring), ["a"]);
     }
 
     #[test]
     fn an_exchange_that_cannot_have_room_displaces_none() {
-        let ring = Ring::new(CaptureLimits { exchanges: 3, bytes: 40 << 10, exchange_bytes: 40 << 10 });
+        let ring = Ring::new(CaptureLimits {
+            exchanges: 3,
+            bytes: 40 << 10,
+            exchange_bytes: 40 << 10,
+        });
         ring.switch_on(Criteria::default(), None);
         capture(&ring, "a", "m", "complete", 10);
         let begin = |id: &str| Recording::begin(&ring, || info(id, "m"), false).unwrap();
@@ -413,39 +529,62 @@ mod tests {
             .collect();
         assert!(ring.used() <= LIMITS.bytes);
         drop(running);
-        assert_eq!(ring.used(), 0, "a recording that is dropped gives its bytes back");
+        assert_eq!(
+            ring.used(),
+            0,
+            "a recording that is dropped gives its bytes back"
+        );
     }
 
     /// A long answer in small pieces fills the room that is left nearly to the end.
     #[test]
     fn a_body_takes_the_room_that_is_left() {
-        let limits = CaptureLimits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 };
+        let limits = CaptureLimits {
+            exchanges: 1,
+            bytes: 8 << 20,
+            exchange_bytes: 5 << 20,
+        };
         let ring = Ring::new(limits);
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
         for _ in 0..30_000 {
             recording.body(&[b'x'; 250]);
             assert!(ring.used() <= limits.exchange_bytes);
         }
-        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
+        recording.finish(ExchangeOutcome {
+            end: "complete",
+            status: 200,
+            ..ExchangeOutcome::default()
+        });
         drop(recording);
         let exchange = ring.find("a", None).unwrap().read();
         let kept = exchange.request.body.len();
-        assert!(exchange.is_cut && kept > limits.exchange_bytes * 9 / 10, "{kept}");
+        assert!(
+            exchange.is_cut && kept > limits.exchange_bytes * 9 / 10,
+            "{kept}"
+        );
         assert_eq!(exchange.request.pieces.last().unwrap().end, kept);
     }
 
     /// Bodies that come and go in turns are kept apart, each with its pieces.
     #[test]
     fn bodies_are_kept_apart() {
-        let ring = Ring::new(CaptureLimits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 });
+        let ring = Ring::new(CaptureLimits {
+            exchanges: 1,
+            bytes: 8 << 20,
+            exchange_bytes: 5 << 20,
+        });
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
         recording.body(b"asked");
         let attempts = ["one", "two"].map(|name| recording.attempt(name, "vllm"));
         attempts.iter().for_each(|attempt| {
-            attempt.request(b"POST / HTTP/1.1\r\n\r\n", &bytes::Bytes::from_static(b"sent").into())
+            attempt.request(
+                b"POST / HTTP/1.1\r\n\r\n",
+                &bytes::Bytes::from_static(b"sent").into(),
+            )
         });
-        let answers =
-            attempts.each_ref().map(|attempt| attempt.answer_head("HTTP/1.1 200 OK", &HeaderMap::new()));
+        let answers = attempts
+            .each_ref()
+            .map(|attempt| attempt.answer_head("HTTP/1.1 200 OK", &HeaderMap::new()));
         for at in 0..1000 {
             for (name, answer) in ["1", "2"].iter().zip(answers.iter().flatten()) {
                 answer.body(name.repeat(at % 7 + 1).as_bytes());
@@ -453,20 +592,35 @@ mod tests {
             recording.answer_body(b"told");
         }
         answers[1].as_ref().unwrap().complete();
-        recording.finish(ExchangeOutcome { end: "complete", status: 200, ..ExchangeOutcome::default() });
+        recording.finish(ExchangeOutcome {
+            end: "complete",
+            status: 200,
+            ..ExchangeOutcome::default()
+        });
         drop((recording, attempts, answers));
         let exchange = ring.find("a", None).unwrap().read();
         let answer = exchange.answer.as_ref().unwrap();
-        assert_eq!((answer.body.as_slice(), answer.pieces.len()), ("told".repeat(1000).as_bytes(), 1000));
+        assert_eq!(
+            (answer.body.as_slice(), answer.pieces.len()),
+            ("told".repeat(1000).as_bytes(), 1000)
+        );
         assert_eq!(exchange.request.body, b"asked");
         for (attempt, byte) in exchange.attempts.iter().zip(*b"12") {
             let answer = attempt.answer.as_ref().unwrap();
             assert_eq!(attempt.request.body, b"sent");
             assert!(answer.body.iter().all(|one| *one == byte) && answer.pieces.len() == 1000);
-            assert!(answer.pieces.is_sorted_by_key(|piece| (piece.end, piece.at)));
+            assert!(
+                answer
+                    .pieces
+                    .is_sorted_by_key(|piece| (piece.end, piece.at))
+            );
         }
         assert_eq!(
-            exchange.attempts.iter().map(|attempt| attempt.is_complete).collect::<Vec<_>>(),
+            exchange
+                .attempts
+                .iter()
+                .map(|attempt| attempt.is_complete)
+                .collect::<Vec<_>>(),
             [false, true]
         );
         let lengths = ring.list()[0].lengths();

@@ -36,8 +36,14 @@ pub struct Criteria {
 impl Criteria {
     /// Returns true if the request may match. A model or key that is not known yet counts as a match.
     pub(super) fn may_match(&self, info: &RequestInfo) -> bool {
-        let model = self.model.as_ref().is_none_or(|model| info.model.is_empty() || *model == info.model);
-        let key = self.key.as_ref().is_none_or(|key| info.key.as_ref().is_none_or(|known| known == key));
+        let model = self
+            .model
+            .as_ref()
+            .is_none_or(|model| info.model.is_empty() || *model == info.model);
+        let key = self
+            .key
+            .as_ref()
+            .is_none_or(|key| info.key.as_ref().is_none_or(|known| known == key));
         model && key
     }
 
@@ -127,19 +133,25 @@ impl Recorded {
             let message = match entry.place {
                 BodyPlace::Request => Some(&mut exchange.request),
                 BodyPlace::Answer => Some(exchange.answer.get_or_insert_default()),
-                BodyPlace::AttemptRequest(index) => {
-                    exchange.attempts.get_mut(index).map(|attempt| &mut attempt.request)
-                }
+                BodyPlace::AttemptRequest(index) => exchange
+                    .attempts
+                    .get_mut(index)
+                    .map(|attempt| &mut attempt.request),
                 BodyPlace::AttemptAnswer(index) => {
                     let attempt = exchange.attempts.get_mut(index);
                     attempt.map(|attempt| attempt.answer.get_or_insert_default())
                 }
             };
-            let Some(RecordedMessage { body, pieces, .. }) = message else { continue };
+            let Some(RecordedMessage { body, pieces, .. }) = message else {
+                continue;
+            };
             body.extend_from_slice(entry.bytes);
             match pieces.last_mut().filter(|_| entry.is_rest) {
                 Some(piece) => piece.end = body.len(),
-                None => pieces.push(RecordedPiece { at: entry.at, end: body.len() }),
+                None => pieces.push(RecordedPiece {
+                    at: entry.at,
+                    end: body.len(),
+                }),
             }
         }
         exchange
@@ -149,14 +161,25 @@ impl Recorded {
 impl Ring {
     /// Returns an empty ring, which is switched off.
     pub fn new(limits: CaptureLimits) -> Arc<Self> {
-        let state = RingState { limits, switch: None, ended: VecDeque::new(), used: 0 };
-        Arc::new(Self { is_on: AtomicBool::new(false), state: Mutex::new(state) })
+        let state = RingState {
+            limits,
+            switch: None,
+            ended: VecDeque::new(),
+            used: 0,
+        };
+        Arc::new(Self {
+            is_on: AtomicBool::new(false),
+            state: Mutex::new(state),
+        })
     }
 
     /// Captures the requests from now on that match, for as long as `time`; `None`: until it is switched off.
     pub fn switch_on(&self, criteria: Criteria, time: Option<Duration>) {
         let until = time.and_then(|time| Instant::now().checked_add(time));
-        self.state.lock().switch = Some(Switch { criteria: Arc::new(criteria), until });
+        self.state.lock().switch = Some(Switch {
+            criteria: Arc::new(criteria),
+            until,
+        });
         self.is_on.store(true, Ordering::Release);
     }
 
@@ -169,7 +192,9 @@ impl Ring {
     /// Returns what is being captured, and for how much longer; `None` while nothing is.
     pub fn switched(&self) -> Option<(Criteria, Option<Duration>)> {
         let switch = self.active()?;
-        let left = switch.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = switch
+            .until
+            .map(|until| until.saturating_duration_since(Instant::now()));
         Some((Criteria::clone(&switch.criteria), left))
     }
 
@@ -187,19 +212,34 @@ impl Ring {
     /// Returns the condition for a request to be captured. `is_wanted`: the request asks for it, which holds in any
     /// case. `None`: it is not captured.
     pub(super) fn criteria(&self, is_wanted: bool) -> Option<Arc<Criteria>> {
-        if is_wanted { Some(Arc::default()) } else { Some(self.active()?.criteria) }
+        if is_wanted {
+            Some(Arc::default())
+        } else {
+            Some(self.active()?.criteria)
+        }
     }
 
     /// Returns the exchanges that have ended, the newest first.
     pub fn list(&self) -> Vec<Arc<Recorded>> {
-        self.state.lock().ended.iter().rev().map(|kept| Arc::clone(&kept.exchange)).collect()
+        self.state
+            .lock()
+            .ended
+            .iter()
+            .rev()
+            .map(|kept| Arc::clone(&kept.exchange))
+            .collect()
     }
 
     /// Returns the newest exchange of a request id, or the one with this number.
     pub fn find(&self, id: &str, number: Option<u64>) -> Option<Arc<Recorded>> {
         let state = self.state.lock();
-        let is_it = |info: &RequestInfo| info.id == id && number.is_none_or(|number| number == info.number);
-        let found = state.ended.iter().rev().find(|kept| is_it(&kept.exchange.facts.info));
+        let is_it =
+            |info: &RequestInfo| info.id == id && number.is_none_or(|number| number == info.number);
+        let found = state
+            .ended
+            .iter()
+            .rev()
+            .find(|kept| is_it(&kept.exchange.facts.info));
         found.map(|kept| Arc::clone(&kept.exchange))
     }
 
@@ -241,7 +281,11 @@ impl Ring {
             return None;
         }
         let mut state = self.state.lock();
-        let is_over = state.switch.as_ref()?.until.is_some_and(|until| Instant::now() >= until);
+        let is_over = state
+            .switch
+            .as_ref()?
+            .until
+            .is_some_and(|until| Instant::now() >= until);
         if is_over {
             state.switch = None;
             self.is_on.store(false, Ordering::Release);
@@ -279,7 +323,10 @@ impl Ring {
             return self.take_back(bytes);
         }
         let mut state = self.state.lock();
-        state.ended.push_back(KeptExchange { exchange: Arc::new(exchange), bytes });
+        state.ended.push_back(KeptExchange {
+            exchange: Arc::new(exchange),
+            bytes,
+        });
         while state.ended.len() > state.limits.exchanges {
             state.forget_oldest();
         }
@@ -289,7 +336,9 @@ impl Ring {
 impl RingState {
     /// Forgets the oldest exchange. Returns false if there is none.
     fn forget_oldest(&mut self) -> bool {
-        let Some(oldest) = self.ended.pop_front() else { return false };
+        let Some(oldest) = self.ended.pop_front() else {
+            return false;
+        };
         self.used = self.used.saturating_sub(oldest.bytes);
         true
     }

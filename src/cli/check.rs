@@ -27,9 +27,20 @@ impl Check {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let config = Config::load(&self.flags).map_err(CommandFailure::usage)?;
         let memory = crate::server::memory_told(&config.limits);
-        let capture = if config.file.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
-        let unread: String = config.unread_text().iter().map(|warning| format!("# {warning}\n")).collect();
-        print(format_args!("{memory}{capture}{unread}{}", visible_toml(&config.shown())));
+        let capture = if config.file.capture.enabled {
+            format!("# {CAPTURE_ON}\n")
+        } else {
+            String::new()
+        };
+        let unread: String = config
+            .unread_text()
+            .iter()
+            .map(|warning| format!("# {warning}\n"))
+            .collect();
+        print(format_args!(
+            "{memory}{capture}{unread}{}",
+            visible_toml(&config.shown())
+        ));
         Ok(ExitCode::SUCCESS)
     }
 }

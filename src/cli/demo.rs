@@ -17,7 +17,12 @@ pub(super) struct Demo {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
     /// Address of the inspector, which shows each request and its frames [default: a free port]
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:0",
+        hide_default_value = true
+    )]
     admin_listen: String,
     /// Request to the engines: a model that thinks, or one that calls a function
     #[arg(long, value_name = "WHAT", default_value = "reasoning")]
@@ -61,7 +66,9 @@ impl Demo {
         drop(logging);
         match shown {
             Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+            Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(ExitCode::SUCCESS)
+            }
             Err(trouble @ DemoError::Settings(_)) => Err(CommandFailure::usage(trouble)),
             Err(trouble) => Err(CommandFailure::environment(trouble)),
         }
@@ -69,13 +76,18 @@ impl Demo {
 
     fn show(&self) -> Result<(), DemoError> {
         // Bound first, so that an occupied port is reported at once.
-        let stand = (!self.once).then(|| DemoServer::open(&self.listen, &self.admin_listen)).transpose()?;
+        let stand = (!self.once)
+            .then(|| DemoServer::open(&self.listen, &self.admin_listen))
+            .transpose()?;
         let scene = match self.show {
             Show::Reasoning => &REASONING,
             Show::Tool => &TOOL,
         };
         let comparison = demo::show(scene)?;
-        let look = TerminalProfile { width: terminal_width(60), colour: has_colour() };
+        let look = TerminalProfile {
+            width: terminal_width(60),
+            colour: has_colour(),
+        };
         print(&render(scene, &comparison, look))?;
         if let Some(stand) = stand {
             print(&heading("Your turn", look))?;
@@ -96,8 +108,11 @@ fn print(text: &str) -> io::Result<()> {
 /// Returns the text after the page: how to use the running server.
 fn invitation(inspector: &str, url: &str, models: &[String]) -> String {
     let of = |engine: &str| {
-        let names: Vec<_> =
-            models.iter().filter(|name| name.starts_with(engine)).map(String::as_str).collect();
+        let names: Vec<_> = models
+            .iter()
+            .filter(|name| name.starts_with(engine))
+            .map(String::as_str)
+            .collect();
         names.join(", ")
     };
     format!(

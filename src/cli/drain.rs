@@ -35,7 +35,8 @@ be taken back, with 3 when nobody answers.";
 
 impl Drain {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        self.running.run_with_admin(async |admin| self.drain(admin).await)
+        self.running
+            .run_with_admin(async |admin| self.drain(admin).await)
     }
 
     async fn drain(&self, admin: &Admin) -> Result<ExitCode, CommandFailure> {

@@ -60,7 +60,11 @@ Exit codes: 0 done, 2 wrong usage or file, 3 the key could not be made or writte
 
 fn name(text: &str) -> Result<String, String> {
     let wrong = || "1 to 64 letters, digits, dots, dashes and underscores".to_owned();
-    if is_name(text) { Ok(text.to_owned()) } else { Err(wrong()) }
+    if is_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(wrong())
+    }
 }
 
 impl Key {
@@ -74,8 +78,9 @@ impl Key {
 impl New {
     fn make(&self) -> Result<(), CommandFailure> {
         let mut chance = [0; KEY_BYTES];
-        getrandom::fill(&mut chance)
-            .map_err(|error| CommandFailure::environment(format_args!("no random numbers: {error}")))?;
+        getrandom::fill(&mut chance).map_err(|error| {
+            CommandFailure::environment(format_args!("no random numbers: {error}"))
+        })?;
         let key = new_key(&chance);
         let entry = self.entry(&Hash::of(key.as_bytes()));
         match &self.append {
@@ -97,13 +102,21 @@ impl New {
         let name = path.display().to_string();
         let wrong = |error: io::Error| CommandFailure::at(&name, error);
         let refused = |why: String| {
-            CommandFailure::usage(format_args!("{why}\nNothing was written, and no key was made."))
+            CommandFailure::usage(format_args!(
+                "{why}\nNothing was written, and no key was made."
+            ))
         };
         let file = Locked::open(path).map_err(wrong)?;
-        let names = names_of_keys(&name, &file.text).map_err(|mistakes| refused(mistakes.to_string()))?;
-        let taken = self.name.as_ref().and_then(|new| names.iter().position(|known| known == new));
+        let names =
+            names_of_keys(&name, &file.text).map_err(|mistakes| refused(mistakes.to_string()))?;
+        let taken = self
+            .name
+            .as_ref()
+            .and_then(|new| names.iter().position(|known| known == new));
         if let Some(place) = taken {
-            return Err(refused(format!("--name: auth.key[{place}] of {name} has this name already")));
+            return Err(refused(format!(
+                "--name: auth.key[{place}] of {name} has this name already"
+            )));
         }
         let text = format!("{}{entry}\n", file.text);
         names_of_keys(&name, &text).map_err(|mistakes| {
@@ -114,7 +127,10 @@ impl New {
         let new = file.prepare(&text).map_err(wrong)?;
         print_key(key)?;
         new.replace(&file.path).map_err(|error| {
-            CommandFailure::at(format_args!("{name}: the key is of no use without its hash"), error)
+            CommandFailure::at(
+                format_args!("{name}: the key is of no use without its hash"),
+                error,
+            )
         })
     }
 
@@ -149,12 +165,19 @@ impl Locked {
     /// Opens or creates the file, and waits for a concurrent command that has it locked.
     fn open(path: &Path) -> io::Result<Self> {
         loop {
-            let mut file = File::options().read(true).append(true).create(true).open(path)?;
+            let mut file = File::options()
+                .read(true)
+                .append(true)
+                .create(true)
+                .open(path)?;
             file.lock()?;
             let path = path.canonicalize()?;
             let (locked, there) = (file.metadata()?, std::fs::metadata(&path)?);
             if !locked.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "not a regular file",
+                ));
             }
             // The previous holder of the lock has replaced the file; open the new one.
             if (locked.dev(), locked.ino()) == (there.dev(), there.ino()) {
@@ -169,10 +192,16 @@ impl Locked {
     fn prepare(&self, text: &str) -> io::Result<Prepared> {
         let metadata = self.file.metadata()?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let path = self.path.with_file_name(format!(".{name}.{}", std::process::id()));
+        let path = self
+            .path
+            .with_file_name(format!(".{name}.{}", std::process::id()));
         // Left by a killed command with the same process id, as in a container. This command holds the lock.
         let _ = std::fs::remove_file(&path);
-        let mut new = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut new = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         let prepared = Prepared(Some(path));
         new.write_all(text.as_bytes())?;
         let own = new.metadata()?;

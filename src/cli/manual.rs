@@ -56,8 +56,8 @@ impl Manual {
                 .map_err(|error| CommandFailure::at("standard output", error))?;
             return print(&text);
         };
-        let written =
-            std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
+        let written = std::fs::create_dir_all(folder)
+            .and_then(|()| clap_mangen::generate_to(command, folder));
         written.map_err(|error| CommandFailure::at(folder.display(), error))?;
         Ok(ExitCode::SUCCESS)
     }

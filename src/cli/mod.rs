@@ -156,8 +156,12 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Parses the time that one answer of a server may take.
 fn patience(text: &str) -> Result<Duration, String> {
-    let given = time(text).ok().filter(|time| !time.is_zero() && *time <= LONGEST_PATIENCE);
-    given.ok_or_else(|| "must be a time such as 500ms or 60s, longer than 0 and up to 10m".to_owned())
+    let given = time(text)
+        .ok()
+        .filter(|time| !time.is_zero() && *time <= LONGEST_PATIENCE);
+    given.ok_or_else(|| {
+        "must be a time such as 500ms or 60s, longer than 0 and up to 10m".to_owned()
+    })
 }
 
 /// Reads the key of `--key-file`.
@@ -166,10 +170,12 @@ fn key_file(path: &Path) -> Result<Secret, CommandFailure> {
     let text = secret::read(path).map_err(|why| wrong(&why))?;
     match text.trim() {
         "" => Err(wrong("the file holds no key")),
-        key if key.len() > LONGEST_KEY => Err(wrong("the file is too long for a key (more than 8 KiB)")),
-        key if key.lines().nth(1).is_some() => {
-            Err(wrong("the file has several lines; it must hold the key alone"))
+        key if key.len() > LONGEST_KEY => {
+            Err(wrong("the file is too long for a key (more than 8 KiB)"))
         }
+        key if key.lines().nth(1).is_some() => Err(wrong(
+            "the file has several lines; it must hold the key alone",
+        )),
         key => Secret::with_prefix("Bearer ", key)
             .ok_or_else(|| wrong("the key has characters that no header can have")),
     }
@@ -180,7 +186,9 @@ const LONGEST_KEY: usize = 8 << 10;
 
 /// Returns a runtime of one thread, for the requests of a command.
 fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     runtime.map_err(CommandFailure::environment)
 }
 
@@ -196,7 +204,11 @@ async fn interruptible<T>(task: impl Future<Output = T>) -> Option<T> {
 /// can be chosen.
 fn terminal_width(narrowest: usize) -> usize {
     let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    Terminal::environment().columns.or_else(measured).unwrap_or(100).clamp(narrowest, 200)
+    Terminal::environment()
+        .columns
+        .or_else(measured)
+        .unwrap_or(100)
+        .clamp(narrowest, 200)
 }
 
 /// Returns true if standard output may be coloured.

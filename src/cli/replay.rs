@@ -31,7 +31,11 @@ const PACE: Duration = Duration::from_secs(60);
 
 /// Parses a time in which a number without a unit means milliseconds.
 fn pace(text: &str) -> Result<Duration, String> {
-    let pace = text.parse().map(Duration::from_millis).ok().or_else(|| time(text).ok());
+    let pace = text
+        .parse()
+        .map(Duration::from_millis)
+        .ok()
+        .or_else(|| time(text).ok());
     pace.filter(|pace| *pace <= PACE)
         .ok_or_else(|| "must be milliseconds, or a time such as 30ms or 1s, up to 60s".to_owned())
 }
@@ -62,8 +66,8 @@ impl Replay {
             LoadError::Unreadable(..) => CommandFailure::environment(mistake),
             mistake => CommandFailure::usage(mistake),
         })?;
-        let _logging =
-            telemetry::start_logging(LogLevel::Info, LogFormat::Auto).map_err(CommandFailure::environment)?;
+        let _logging = telemetry::start_logging(LogLevel::Info, LogFormat::Auto)
+            .map_err(CommandFailure::environment)?;
         replay::run(self.listen, scenarios, self.pace).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -30,13 +30,18 @@ impl Running {
         &self,
         command: impl AsyncFnOnce(&Admin) -> Result<ExitCode, CommandFailure>,
     ) -> Result<ExitCode, CommandFailure> {
-        let mut flags = Overrides { config: self.config.clone(), ..Overrides::default() };
+        let mut flags = Overrides {
+            config: self.config.clone(),
+            ..Overrides::default()
+        };
         if let Some(address) = &self.admin_listen {
             flags = flags.with("admin_listen", address.as_str());
         }
         let address = admin_address(&flags).map_err(CommandFailure::usage)?;
         let tls = trusting_nobody().map_err(CommandFailure::environment)?;
-        let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls);
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .tls_backend_preconfigured(tls);
         let client = client.connect_timeout(CONNECT).build();
         let client = client.map_err(CommandFailure::environment)?;
         runtime()?.block_on(command(&Admin { client, address }))
@@ -64,6 +69,9 @@ impl Admin {
     /// Returns the failure of a command whose request did not reach the admin listener.
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> CommandFailure {
         let cause = innermost_cause(error);
-        CommandFailure::environment(format_args!("no samewire serves operators on {}: {cause}", self.address))
+        CommandFailure::environment(format_args!(
+            "no samewire serves operators on {}: {cause}",
+            self.address
+        ))
     }
 }

@@ -34,8 +34,12 @@ impl Serve {
     fn flags(&self, sockets: &PassedSockets) -> Result<Overrides, CommandFailure> {
         let (proxy, admin) = sockets.addresses().map_err(CommandFailure::environment)?;
         let passed = [("listen", proxy), ("admin_listen", admin)];
-        let passed = passed.into_iter().filter_map(|(key, address)| Some((key, address?.to_string())));
-        Ok(passed.fold(self.flags.clone(), |flags, (key, address)| flags.with(key, address)))
+        let passed = passed
+            .into_iter()
+            .filter_map(|(key, address)| Some((key, address?.to_string())));
+        Ok(passed.fold(self.flags.clone(), |flags, (key, address)| {
+            flags.with(key, address)
+        }))
     }
 
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
@@ -57,7 +61,10 @@ impl Serve {
         if config.file.capture.enabled {
             tracing::warn!("{}", telemetry::CAPTURE_ON);
         }
-        config.unread_text().iter().for_each(|warning| tracing::warn!("{warning}"));
+        config
+            .unread_text()
+            .iter()
+            .for_each(|warning| tracing::warn!("{warning}"));
         server::run(listeners, config, flags).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

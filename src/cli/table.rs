@@ -51,7 +51,10 @@ pub(super) fn write<const N: usize>(
     if rows.is_empty() {
         return;
     }
-    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
+    let rows: Vec<[String; N]> = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| visible(cell)))
+        .collect();
     let titles = head.map(|(title, _)| title.to_owned());
     let mut widths = titles.each_ref().map(|title| title.width());
     for row in &rows {
@@ -83,8 +86,11 @@ fn write_row<const N: usize>(
     look: Look,
     out: &mut String,
 ) {
-    let mut lines: Vec<_> =
-        cells.iter().zip(widths).map(|(cell, width)| wrapped(cell, *width).into_iter()).collect();
+    let mut lines: Vec<_> = cells
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| wrapped(cell, *width).into_iter())
+        .collect();
     loop {
         let parts: Vec<_> = lines.iter_mut().map(Iterator::next).collect();
         if parts.iter().all(Option::is_none) {
@@ -104,7 +110,8 @@ fn write_row<const N: usize>(
         }
         debug_assert!(
             look.has_colour
-                || out.get(start..).unwrap_or_default().width() <= look.width.max(N * (GAP + NARROWEST))
+                || out.get(start..).unwrap_or_default().width()
+                    <= look.width.max(N * (GAP + NARROWEST))
         );
         out.push('\n');
     }
@@ -116,7 +123,11 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut line = String::new();
     for character in text.chars() {
         if line.width() + character.width().unwrap_or(0) > width && !line.is_empty() {
-            let after = |marks: &[char]| line.rfind(marks).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let after = |marks: &[char]| {
+                line.rfind(marks)
+                    .map(|at| at + 1)
+                    .filter(|at| *at > line.len() / 2)
+            };
             let at = after(&[' ']).or_else(|| after(&['.', ',', '_']));
             let rest = at.map(|at| line.split_off(at)).unwrap_or_default();
             lines.push(line.trim_end().to_owned());
@@ -138,7 +149,10 @@ pub(super) fn unasked(names: &[&str], why: &str, otherwise: &str, look: Look) ->
         false => format!("Not asked, because {why}: {}.", names.join(", ")),
     };
     let lines = wrapped(&visible(&told), look.width).into_iter();
-    "\n".to_owned() + &lines.map(|line| look.painted(&line, LEFT) + "\n").collect::<String>()
+    "\n".to_owned()
+        + &lines
+            .map(|line| look.painted(&line, LEFT) + "\n")
+            .collect::<String>()
 }
 
 #[cfg(test)]
@@ -147,37 +161,71 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_fit() {
-        let rows = [["a".to_owned(), "one two three".to_owned()], ["bcd".to_owned(), "四五".to_owned()]];
+        let rows = [
+            ["a".to_owned(), "one two three".to_owned()],
+            ["bcd".to_owned(), "四五".to_owned()],
+        ];
         let table = |width| {
             let mut out = String::new();
-            write([("x", PLAIN), ("y", PLAIN)], &rows, Look { width, has_colour: false }, &mut out);
+            write(
+                [("x", PLAIN), ("y", PLAIN)],
+                &rows,
+                Look {
+                    width,
+                    has_colour: false,
+                },
+                &mut out,
+            );
             out
         };
         assert_eq!(table(80), "  x    y\n  a    one two three\n  bcd  四五\n");
-        assert_eq!(table(16), "  x    y\n  a    one two\n       three\n  bcd  四五\n");
+        assert_eq!(
+            table(16),
+            "  x    y\n  a    one two\n       three\n  bcd  四五\n"
+        );
     }
 
     #[test]
     fn lines_break_at_spaces_before_marks() {
-        assert_eq!(wrapped("the key finish_reason", 15), ["the key", "finish_reason"]);
-        assert_eq!(wrapped("choices[].delta.content", 18), ["choices[].delta.", "content"]);
+        assert_eq!(
+            wrapped("the key finish_reason", 15),
+            ["the key", "finish_reason"]
+        );
+        assert_eq!(
+            wrapped("choices[].delta.content", 18),
+            ["choices[].delta.", "content"]
+        );
     }
 
     #[test]
     fn colours_are_written_where_the_terminal_has_them() {
         let mut out = String::new();
-        write([("x", BAD)], &[["a".to_owned()]], Look { width: 80, has_colour: true }, &mut out);
+        write(
+            [("x", BAD)],
+            &[["a".to_owned()]],
+            Look {
+                width: 80,
+                has_colour: true,
+            },
+            &mut out,
+        );
         assert_eq!(out, "  \x1b[2mx\x1b[0m\n  \x1b[1;31ma\x1b[0m\n");
     }
 
     #[test]
     fn no_character_steers_the_terminal() {
-        assert_eq!(visible("a\x1b[2J\u{202e}b\n\u{9b}é四"), "a\\u{1b}[2J\\u{202e}b\\n\\u{9b}é四");
+        assert_eq!(
+            visible("a\x1b[2J\u{202e}b\n\u{9b}é四"),
+            "a\\u{1b}[2J\\u{202e}b\\n\\u{9b}é四"
+        );
     }
 
     #[test]
     fn long_texts_are_wrapped_and_not_cut() {
-        assert_eq!(wrapped("choices.delta.content", 14), ["choices.delta.", "content"]);
+        assert_eq!(
+            wrapped("choices.delta.content", 14),
+            ["choices.delta.", "content"]
+        );
         assert_eq!(wrapped("aaaaaaa", 3), ["aaa", "aaa", "a"]);
         assert_eq!(wrapped("one two", 3), ["one", "two"]);
         assert_eq!(wrapped("", 3), [""]);

@@ -36,7 +36,8 @@ impl TargetFlags {
     ) -> Result<Sender, CommandFailure> {
         let key = self.key_file.as_deref().map(key_file).transpose()?.or(key);
         let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-        Sender::new(target.signed_by(self.ca_file.as_deref()), bounds).map_err(CommandFailure::environment)
+        Sender::new(target.signed_by(self.ca_file.as_deref()), bounds)
+            .map_err(CommandFailure::environment)
     }
 }
 
@@ -50,7 +51,8 @@ pub(super) fn save_all<'e>(
     for (name, exchange) in exchanges {
         let folder = root.join(name);
         let about = format!("{what} `{name}` of `samewire {command}`:");
-        save(exchange, &folder, &about).map_err(|error| CommandFailure::at(folder.display(), error))?;
+        save(exchange, &folder, &about)
+            .map_err(|error| CommandFailure::at(folder.display(), error))?;
     }
     Ok(())
 }

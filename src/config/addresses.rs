@@ -30,7 +30,11 @@ pub fn admin_address(flags: &Overrides) -> Result<SocketAddr, Mistakes> {
 /// Fails if the file cannot be read, or if the value is not an address.
 pub fn clients_url(flags: &Overrides) -> Result<String, Mistakes> {
     let (address, file) = listener(flags, "listen", true)?;
-    let scheme = if file.contains_key("tls") { "https" } else { "http" };
+    let scheme = if file.contains_key("tls") {
+        "https"
+    } else {
+        "http"
+    };
     Ok(format!("{scheme}://{address}"))
 }
 
@@ -38,11 +42,15 @@ pub fn clients_url(flags: &Overrides) -> Result<String, Mistakes> {
 /// no flag or variable gives the address.
 fn listener(flags: &Overrides, key: &str, reads: bool) -> Result<(SocketAddr, Table), Mistakes> {
     let (environment, _) = Overrides::environment();
-    let given = [flags, &environment].into_iter().find_map(|layer| layer.keys.text(key));
+    let given = [flags, &environment]
+        .into_iter()
+        .find_map(|layer| layer.keys.text(key));
     let path = flags.config.as_deref().or(environment.config.as_deref());
     let path = path.filter(|_| reads || given.is_none());
     let mut mistakes = Mistakes::default();
-    let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };
+    let Some(text) = text_of(path, &mut mistakes) else {
+        return Err(mistakes);
+    };
     let name = path.map(|path| path.display().to_string());
     let mut origins = Origins::read(name.as_deref(), &text).unwrap_or_default();
     let file = text.parse::<Table>().unwrap_or_default();
@@ -50,8 +58,13 @@ fn listener(flags: &Overrides, key: &str, reads: bool) -> Result<(SocketAddr, Ta
         origins.give(key, by);
     }
     let default = Table::try_from(File::default()).unwrap_or_default();
-    let written = [&file, &default].into_iter().find_map(|table| table.get(key)?.as_str());
-    let text = given.map(|(_, address)| address).or(written).unwrap_or_default();
+    let written = [&file, &default]
+        .into_iter()
+        .find_map(|table| table.get(key)?.as_str());
+    let text = given
+        .map(|(_, address)| address)
+        .or(written)
+        .unwrap_or_default();
     let found = address(key, text, &mut mistakes).ok_or_else(|| mistakes.located(&origins))?;
     let ip = match found.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

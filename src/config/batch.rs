@@ -43,10 +43,15 @@ impl BatchFile {
             mistakes.add("batch.enabled", "needs a store, and store.place is off");
         }
         let most = match store {
-            Some(store) if store.place == StoreLocation::Memory => self.max_bytes.min(store.caps.bytes),
+            Some(store) if store.place == StoreLocation::Memory => {
+                self.max_bytes.min(store.caps.bytes)
+            }
             _ => self.max_bytes,
         };
-        Self { max_bytes: most, ..self.clone() }
+        Self {
+            max_bytes: most,
+            ..self.clone()
+        }
     }
 }
 
@@ -64,12 +69,26 @@ mod tests {
         let default = read("").unwrap().batch;
         // In memory, files share the limit of the store.
         assert_eq!((default.enabled, default.max_bytes), (false, 256 << 20));
-        assert_eq!(read("[store]\nplace = \"sqlite:a\"").unwrap().batch.max_bytes, 16 << 30);
+        assert_eq!(
+            read("[store]\nplace = \"sqlite:a\"")
+                .unwrap()
+                .batch
+                .max_bytes,
+            16 << 30
+        );
         let why = read("[batch]\nenabled = true\n[store]\nplace = \"off\"").unwrap_err();
         assert!(why.contains("batch.enabled"), "{why}");
-        for wrong in ["concurrency = 0", "completion_window = 0", "max_lines = 0", "max_file_bytes = 0"] {
+        for wrong in [
+            "concurrency = 0",
+            "completion_window = 0",
+            "max_lines = 0",
+            "max_file_bytes = 0",
+        ] {
             let why = read(&format!("[batch]\n{wrong}")).unwrap_err();
-            assert!(why.contains(&format!("batch.{}", wrong.split(' ').next().unwrap())), "{why}");
+            assert!(
+                why.contains(&format!("batch.{}", wrong.split(' ').next().unwrap())),
+                "{why}"
+            );
         }
     }
 }

@@ -35,7 +35,10 @@ impl Cors {
     /// Checks the entries of `cors.origins` and `cors.hosts`, and returns the valid ones.
     pub(super) fn resolve(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
         let hosts = Hosts::resolve("cors.hosts", &file.hosts, mistakes);
-        let mut this = Self { hosts, ..Self::default() };
+        let mut this = Self {
+            hosts,
+            ..Self::default()
+        };
         for (place, entry) in file.origins.iter().enumerate() {
             match entry.as_str() {
                 "*" => this.is_any = true,
@@ -61,7 +64,9 @@ impl Cors {
     /// Returns true if an origin is listed by name. Browsers have one spelling for each origin, so bytes are
     /// compared.
     pub fn lists(&self, origin: &[u8]) -> bool {
-        self.origins.iter().any(|listed| listed.as_bytes() == origin)
+        self.origins
+            .iter()
+            .any(|listed| listed.as_bytes() == origin)
     }
 
     /// Returns true if a request with this `Host` may be answered without a key. Names that public DNS cannot have need
@@ -88,18 +93,23 @@ fn origin(entry: &str) -> Result<String, String> {
         );
     }
     let lower = entry.to_ascii_lowercase();
-    let Some((scheme, authority)) = lower.split_once("://") else { return Err(MUST.to_owned()) };
+    let Some((scheme, authority)) = lower.split_once("://") else {
+        return Err(MUST.to_owned());
+    };
     let (host, port) = host_and_port(authority).ok_or(MUST)?;
     if host.contains('*') {
         return Err(
-            "a '*' within an origin is not supported: list each origin, or say \"*\" for all".to_owned()
+            "a '*' within an origin is not supported: list each origin, or say \"*\" for all"
+                .to_owned(),
         );
     }
     if !host.is_ascii() {
         return Err("the host must be written as browsers send it, in ASCII (xn--…)".to_owned());
     }
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     if !is_scheme || !is_host(host) {
         return Err(MUST.to_owned());
     }
@@ -134,15 +144,23 @@ impl Hosts {
     /// Returns true if the host in a `Host` header, or in the authority of an origin, is listed.
     pub fn lists(&self, authority: &str) -> bool {
         let host = host_and_port(authority).map(|(host, _)| host.trim_end_matches('.'));
-        host.is_some_and(|host| self.0.iter().any(|listed| listed.eq_ignore_ascii_case(host)))
+        host.is_some_and(|host| {
+            self.0
+                .iter()
+                .any(|listed| listed.eq_ignore_ascii_case(host))
+        })
     }
 
     /// Returns true if a request with this `Host` may be answered. Protects against DNS rebinding: a foreign page
     /// can point its own name at this machine, but addresses need no lookup, and browsers never look up
     /// `localhost`.
     pub fn allows(&self, authority: &str) -> bool {
-        let Some((host, _)) = host_and_port(authority) else { return false };
-        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let Some((host, _)) = host_and_port(authority) else {
+            return false;
+        };
+        let address = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
             || host.parse::<Ipv4Addr>().is_ok()
             || is_localhost(host)
@@ -153,12 +171,16 @@ impl Hosts {
 /// Returns true for `localhost` and the names below it.
 fn is_localhost(host: &str) -> bool {
     let name = host.trim_end_matches('.');
-    name.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
+    name.rsplit('.')
+        .next()
+        .is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
 /// Returns true for an authority whose name public DNS cannot have: one label, or a suffix of private networks.
 fn names_private_host(authority: &str) -> bool {
-    let Some((host, _)) = host_and_port(authority) else { return false };
+    let Some((host, _)) = host_and_port(authority) else {
+        return false;
+    };
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) || name.starts_with("0x");
     is_host(&name)
@@ -186,11 +208,15 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
 /// Returns true for a host name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(host: &str) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
-        return rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
+        return rest
+            .strip_suffix(']')
+            .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());
     }
     !host.is_empty()
         && host.len() <= 253
-        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 #[cfg(test)]
@@ -208,7 +234,10 @@ mod tests {
             ("http://127.0.0.1:3000", Some("http://127.0.0.1:3000")),
             ("http://[::1]:3000", Some("http://[::1]:3000")),
             ("app://obsidian.md", Some("app://obsidian.md")),
-            ("chrome-extension://abcdefgh", Some("chrome-extension://abcdefgh")),
+            (
+                "chrome-extension://abcdefgh",
+                Some("chrome-extension://abcdefgh"),
+            ),
             ("", None),
             ("null", None),
             ("app.example", None),
@@ -264,7 +293,9 @@ mod tests {
             let mut mistakes = Mistakes::default();
             Hosts::resolve("admin.hosts", &[host.to_owned()], &mut mistakes);
             assert!(
-                mistakes.to_string().starts_with("admin.hosts[0]: must be the name"),
+                mistakes
+                    .to_string()
+                    .starts_with("admin.hosts[0]: must be the name"),
                 "{host}: {mistakes}"
             );
         }
@@ -273,7 +304,10 @@ mod tests {
     #[test]
     fn hosts_of_clients_without_keys() {
         let mut mistakes = Mistakes::default();
-        let file = CorsFile { hosts: vec!["llm.example".to_owned()], ..CorsFile::default() };
+        let file = CorsFile {
+            hosts: vec!["llm.example".to_owned()],
+            ..CorsFile::default()
+        };
         let cors = Cors::resolve(&file, &mut mistakes);
         for (host, is_allowed) in [
             ("127.0.0.1:8080", true),
@@ -298,7 +332,10 @@ mod tests {
         ] {
             assert_eq!(cors.allows_host(host), is_allowed, "{host}");
         }
-        let any = CorsFile { origins: vec!["*".to_owned()], ..CorsFile::default() };
+        let any = CorsFile {
+            origins: vec!["*".to_owned()],
+            ..CorsFile::default()
+        };
         assert!(Cors::resolve(&any, &mut mistakes).allows_host("evil.example"));
         assert_eq!(mistakes, Mistakes::default());
     }

@@ -23,14 +23,22 @@ table! {
 impl CaptureFile {
     /// Returns the limits of the ring.
     pub fn limits(&self) -> CaptureLimits {
-        CaptureLimits { exchanges: self.exchanges, bytes: self.bytes, exchange_bytes: self.exchange_bytes }
+        CaptureLimits {
+            exchanges: self.exchanges,
+            bytes: self.bytes,
+            exchange_bytes: self.exchange_bytes,
+        }
     }
 
     /// Returns the condition for requests to be captured from the start; `None`: none are.
     pub fn criteria(&self) -> Option<Criteria> {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (key, model) = (given(&self.key), given(&self.model));
-        self.enabled.then_some(Criteria { key, model, only_failures: self.only_failures })
+        self.enabled.then_some(Criteria {
+            key,
+            model,
+            only_failures: self.only_failures,
+        })
     }
 
     /// Reports limits that cannot be meant, and a key that is not there. `keys`: the names of those in `[auth]`.
@@ -41,8 +49,10 @@ impl CaptureFile {
             ("exchange_bytes", self.exchange_bytes, BYTES),
         ] {
             if value == 0 {
-                mistakes
-                    .add(format!("capture.{key}"), "must be at least 1; enabled = false captures nothing");
+                mistakes.add(
+                    format!("capture.{key}"),
+                    "must be at least 1; enabled = false captures nothing",
+                );
             } else if value > most {
                 mistakes.add(format!("capture.{key}"), format!("must be at most {most}"));
             }
@@ -56,7 +66,10 @@ impl CaptureFile {
         }
         if !self.key.is_empty() && !keys.contains(&self.key) {
             let why = "no key in [auth] has this name".to_owned();
-            mistakes.add("capture.key", suggest(why, &self.key, keys.iter().map(String::as_str)));
+            mistakes.add(
+                "capture.key",
+                suggest(why, &self.key, keys.iter().map(String::as_str)),
+            );
         }
     }
 }

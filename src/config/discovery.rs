@@ -31,17 +31,26 @@ impl DiscoveryFile {
         }
         let host = super::variable("KUBERNETES_SERVICE_HOST")?;
         let port = super::variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host
+        };
         Some(format!("https://{host}:{port}"))
     }
 
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let is_address = |text: &str| {
             let uri = text.parse::<Uri>().ok();
-            uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none())
+            uri.is_some_and(|uri| {
+                matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none()
+            })
         };
         if !self.kubernetes.is_empty() && !is_address(&self.kubernetes) {
-            mistakes.add("discovery.kubernetes", "must be an address such as https://10.96.0.1:443");
+            mistakes.add(
+                "discovery.kubernetes",
+                "must be an address such as https://10.96.0.1:443",
+            );
         }
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !self.namespace.bytes().all(is_name) {
@@ -72,13 +81,20 @@ fn of_pod(upstream: &UpstreamConfig, pod: &Pod) -> UpstreamConfig {
         IpAddr::V6(address) => format!("[{address}]"),
     };
     let port = pod.port.unwrap_or(upstream.port);
-    UpstreamConfig { name: format!("{}/{}", upstream.name, pod.name), host, port, ..upstream.clone() }
+    UpstreamConfig {
+        name: format!("{}/{}", upstream.name, pod.name),
+        host,
+        port,
+        ..upstream.clone()
+    }
 }
 
 impl Config {
     /// Returns the label selectors of all upstreams that stand for pods.
     pub fn selectors(&self) -> impl Iterator<Item = &str> {
-        self.upstreams.iter().filter_map(|upstream| upstream.pods.as_deref())
+        self.upstreams
+            .iter()
+            .filter_map(|upstream| upstream.pods.as_deref())
     }
 
     /// Returns the configuration with an upstream for each known pod, in place of the upstream that stands for them.
@@ -88,7 +104,10 @@ impl Config {
         let (mut upstreams, mut origins, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for (at, upstream) in self.upstreams.iter().enumerate() {
             let before = upstreams.len();
-            let known = upstream.pods.as_ref().and_then(|selector| pods.get(&**selector));
+            let known = upstream
+                .pods
+                .as_ref()
+                .and_then(|selector| pods.get(&**selector));
             match known.filter(|known| !known.is_empty()) {
                 Some(known) => upstreams.extend(known.iter().map(|pod| of_pod(upstream, pod))),
                 None => upstreams.push(upstream.clone()),
@@ -128,19 +147,34 @@ mod tests {
     #[test]
     fn each_pod_is_an_upstream_like_the_one_that_stands_for_it() {
         let config = Config::read(FILE, &[]).unwrap();
-        let known = Pods::from([("app=b".to_owned(), pods(&[("p", "10.0.0.1"), ("q", "fd00::1")]))]);
+        let known = Pods::from([(
+            "app=b".to_owned(),
+            pods(&[("p", "10.0.0.1"), ("q", "fd00::1")]),
+        )]);
         let found = config.clone().with_pods(&known);
-        let names: Vec<_> = found.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
+        let names: Vec<_> = found
+            .upstreams
+            .iter()
+            .map(|upstream| upstream.name.as_str())
+            .collect();
         assert_eq!(names, ["a", "b/p", "b/q", "c"]);
         let b = &found.upstreams[2];
-        assert_eq!((b.host.as_str(), b.port, b.prefix.as_str()), ("[fd00::1]", 2, "/x"));
+        assert_eq!(
+            (b.host.as_str(), b.port, b.prefix.as_str()),
+            ("[fd00::1]", 2, "/x")
+        );
         assert_eq!(found.models[0].upstreams, [1, 2, 3]);
         assert_eq!(found.entries, [0..1, 1..3, 3..4]);
         let field = |at| found.layers.options(at, Some(0), None).reasoning_field;
         assert_eq!(field(1), field(2));
         assert_ne!(field(2), field(3));
-        let elsewhere = Pod { port: Some(9), ..known["app=b"][0].clone() };
-        let moved = config.clone().with_pods(&Pods::from([("app=b".to_owned(), vec![elsewhere])]));
+        let elsewhere = Pod {
+            port: Some(9),
+            ..known["app=b"][0].clone()
+        };
+        let moved = config
+            .clone()
+            .with_pods(&Pods::from([("app=b".to_owned(), vec![elsewhere])]));
         assert_eq!(moved.upstreams[1].port, 9);
         for none in [Pods::new(), Pods::from([("app=b".to_owned(), Vec::new())])] {
             assert_eq!(config.clone().with_pods(&none).upstreams, config.upstreams);
@@ -159,6 +193,11 @@ mod tests {
             assert!(mistakes.contains(told), "{mistakes}");
         }
         let text = FILE.replace("app=b", "app=b&watch=1");
-        assert!(Config::read(&text, &[]).unwrap_err().to_string().contains("upstream[1].pods"));
+        assert!(
+            Config::read(&text, &[])
+                .unwrap_err()
+                .to_string()
+                .contains("upstream[1].pods")
+        );
     }
 }

@@ -55,9 +55,10 @@ impl EnvironmentSettings {
         let flags = File::all_flags();
         for flag in &flags {
             let short = SHORT.0.to_owned();
-            let names =
-                std::iter::once(variable_of(flag.name)).chain((flag.name == SHORT.1).then_some(short));
-            let Some((name, text)) = names.into_iter().find_map(|name| all.get_key_value(&name)) else {
+            let names = std::iter::once(variable_of(flag.name))
+                .chain((flag.name == SHORT.1).then_some(short));
+            let Some((name, text)) = names.into_iter().find_map(|name| all.get_key_value(&name))
+            else {
                 continue;
             };
             match flag.read(text) {
@@ -94,9 +95,16 @@ impl Args for EnvironmentSettings {
 
 impl FromArgMatches for EnvironmentSettings {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let setting =
-            |flag: Flag| Some(Setting::new(&flag.key, &format!("--{}", flag.name), flag.given(matches)?));
-        Ok(Self(File::all_flags().into_iter().filter_map(setting).collect()))
+        let setting = |flag: Flag| {
+            Some(Setting::new(
+                &flag.key,
+                &format!("--{}", flag.name),
+                flag.given(matches)?,
+            ))
+        };
+        Ok(Self(
+            File::all_flags().into_iter().filter_map(setting).collect(),
+        ))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -107,7 +115,10 @@ impl FromArgMatches for EnvironmentSettings {
 
 /// Returns the step that a word of a variable's name means.
 fn step(word: &str) -> MergeStep {
-    word.parse().map_or_else(|_| MergeStep::Key(word.to_ascii_lowercase()), MergeStep::Item)
+    word.parse().map_or_else(
+        |_| MergeStep::Key(word.to_ascii_lowercase()),
+        MergeStep::Item,
+    )
 }
 
 fn variable_name(steps: &[MergeStep]) -> String {
@@ -131,9 +142,13 @@ fn paths(all: &BTreeMap<String, String>, flags: &[Flag], mistakes: &mut Mistakes
     let top = Table::try_from(File::default()).unwrap_or_default();
     let mut found = Vec::new();
     for (variable, value) in all {
-        let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
-        let is_flag = FLAGS.contains(&rest) || flags.iter().any(|flag| variable_of(flag.name) == *variable);
-        let is_other = OTHERS.contains(&rest) || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
+        let Some(rest) = variable.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let is_flag =
+            FLAGS.contains(&rest) || flags.iter().any(|flag| variable_of(flag.name) == *variable);
+        let is_other =
+            OTHERS.contains(&rest) || PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
         if is_flag || variable == SHORT.0 || is_other || is_of_service(rest, value) {
             continue;
         }
@@ -152,8 +167,16 @@ fn paths(all: &BTreeMap<String, String>, flags: &[Flag], mistakes: &mut Mistakes
 fn is_of_service(rest: &str, value: &str) -> bool {
     let words: Vec<_> = rest.split('_').collect();
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    let is_protocol = |word: &str| PROTOCOLS.iter().any(|known| word.eq_ignore_ascii_case(known));
-    let is_address = || value.split_once("://").is_some_and(|(protocol, _)| PROTOCOLS.contains(&protocol));
+    let is_protocol = |word: &str| {
+        PROTOCOLS
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known))
+    };
+    let is_address = || {
+        value
+            .split_once("://")
+            .is_some_and(|(protocol, _)| PROTOCOLS.contains(&protocol))
+    };
     (0..words.len()).any(|at| match words.get(at..).unwrap_or_default() {
         ["SERVICE", "HOST"] | ["SERVICE", "PORT", ..] => true,
         ["PORT"] => at == 0 || is_address(),
@@ -166,7 +189,9 @@ fn is_of_service(rest: &str, value: &str) -> bool {
 
 /// Returns the message for an unknown variable, with the nearest known name.
 fn unknown(rest: &str, flags: &[Flag]) -> String {
-    let flags = flags.iter().map(|flag| variable_of(flag.name).replacen(PREFIX, "", 1));
+    let flags = flags
+        .iter()
+        .map(|flag| variable_of(flag.name).replacen(PREFIX, "", 1));
     let known: Vec<(String, String)> = FLAGS
         .iter()
         .map(|flag| (*flag).to_owned())
@@ -175,7 +200,10 @@ fn unknown(rest: &str, flags: &[Flag]) -> String {
         // A single underscore is often written instead of two.
         .map(|name| (name.replace("__", "_"), name))
         .collect();
-    let near = nearest(&rest.to_ascii_uppercase(), known.iter().map(|(plain, _)| plain.as_str()));
+    let near = nearest(
+        &rest.to_ascii_uppercase(),
+        known.iter().map(|(plain, _)| plain.as_str()),
+    );
     let name = near.and_then(|near| known.iter().find(|(plain, _)| plain == near));
     match name {
         Some((_, name)) => format!("unknown variable; is {PREFIX}{name} meant?"),
@@ -186,21 +214,37 @@ fn unknown(rest: &str, flags: &[Flag]) -> String {
 /// Returns the variable names of all keys of the file, without their prefix. List items have index 0.
 fn keys_of_file() -> Vec<String> {
     let all = Table::try_from(File::with_one_of_each()).unwrap_or_default();
-    leaves(&all).iter().map(|(steps, _)| variable_name(steps).replacen(PREFIX, "", 1)).collect()
+    leaves(&all)
+        .iter()
+        .map(|(steps, _)| variable_name(steps).replacen(PREFIX, "", 1))
+        .collect()
 }
 
 impl Setting {
     /// Creates the setting of a key that is in no list.
     pub(super) fn new(key: &str, by: &str, value: impl Into<Value>) -> Self {
-        Self { steps: steps(key), by: by.to_owned(), values: vec![value.into()] }
+        Self {
+            steps: steps(key),
+            by: by.to_owned(),
+            values: vec![value.into()],
+        }
     }
 
     /// Creates the setting of a variable's name, without its prefix. The value is read as TOML, else as text, else as a
     /// list of texts.
     fn of_path(name: &str, text: &str) -> Self {
         let steps: Vec<_> = name.split("__").map(step).collect();
-        let values = text.parse().ok().into_iter().chain([Value::from(text), list(text)]).collect();
-        Self { by: variable_name(&steps), steps, values }
+        let values = text
+            .parse()
+            .ok()
+            .into_iter()
+            .chain([Value::from(text), list(text)])
+            .collect();
+        Self {
+            by: variable_name(&steps),
+            steps,
+            values,
+        }
     }
 
     /// Applies the first valid value over what was read before.
@@ -227,13 +271,19 @@ impl Setting {
             match step {
                 MergeStep::Item(n) if LISTS.contains(&list.as_str()) => {
                     if *n > length(table, &list) {
-                        return Err(format!("there is no {list}[{}]; count from 0, without a gap", n - 1));
+                        return Err(format!(
+                            "there is no {list}[{}]; count from 0, without a gap",
+                            n - 1
+                        ));
                     }
                 }
                 MergeStep::Item(_) => return Err("unknown variable".to_owned()),
                 MergeStep::Key(_) if LISTS.contains(&list.as_str()) => {
                     let numbered = [before, &[MergeStep::Item(0)], after].concat();
-                    return Err(format!("unknown variable; is {} meant?", variable_name(&numbered)));
+                    return Err(format!(
+                        "unknown variable; is {} meant?",
+                        variable_name(&numbered)
+                    ));
                 }
                 MergeStep::Key(_) => {}
             }
@@ -242,13 +292,18 @@ impl Setting {
     }
 
     fn explain(&self, message: &str) -> String {
-        let is_step =
-            |key: &str| self.steps.iter().any(|step| matches!(step, MergeStep::Key(name) if name == key));
+        let is_step = |key: &str| {
+            self.steps
+                .iter()
+                .any(|step| matches!(step, MergeStep::Key(name) if name == key))
+        };
         // Otherwise the unknown key is inside the value.
         let Some((key, known)) = unknown_key(message).filter(|(key, _)| is_step(key)) else {
             return explain(message, "key");
         };
-        let Some(near) = nearest(key, known) else { return "unknown variable".to_owned() };
+        let Some(near) = nearest(key, known) else {
+            return "unknown variable".to_owned();
+        };
         let meant = |step: &MergeStep| match step {
             MergeStep::Key(name) if name == key => MergeStep::Key(near.to_owned()),
             step => step.clone(),
@@ -273,7 +328,10 @@ mod tests {
     fn found(name: &str, value: &str) -> (usize, String) {
         let mut mistakes = Mistakes::default();
         let all = BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        (paths(&all, &File::all_flags(), &mut mistakes).len(), mistakes.to_string())
+        (
+            paths(&all, &File::all_flags(), &mut mistakes).len(),
+            mistakes.to_string(),
+        )
     }
 
     #[test]
@@ -299,7 +357,11 @@ mod tests {
         ] {
             assert_eq!(found(name, value), (0, String::new()), "{name}");
         }
-        for name in ["SAMEWIRE_LIMITS__MAX_TOOLS", "SAMEWIRE_ROOT_PATH", "SAMEWIRE_UPSTREAM__0__URL"] {
+        for name in [
+            "SAMEWIRE_LIMITS__MAX_TOOLS",
+            "SAMEWIRE_ROOT_PATH",
+            "SAMEWIRE_UPSTREAM__0__URL",
+        ] {
             assert_eq!(found(name, "1"), (1, String::new()), "{name}");
         }
     }
@@ -317,9 +379,16 @@ mod tests {
             let told = format!("{name}: unknown variable; is {near} meant?");
             assert_eq!(found(name, "CANARY"), (0, told), "{name}");
         }
-        for name in ["SAMEWIRE_COLOUR", "SAMEWIRE_ADMIN_PORT", "SAMEWIRE_PORT_TCP"] {
+        for name in [
+            "SAMEWIRE_COLOUR",
+            "SAMEWIRE_ADMIN_PORT",
+            "SAMEWIRE_PORT_TCP",
+        ] {
             let (keys, told) = found(name, "9090");
-            assert!(keys == 0 && told.starts_with(&format!("{name}: unknown variable")), "{told}");
+            assert!(
+                keys == 0 && told.starts_with(&format!("{name}: unknown variable")),
+                "{told}"
+            );
         }
     }
 }

@@ -222,7 +222,9 @@ impl File {
     /// Returns the defaults with one entry in each list, so that every key appears.
     pub(super) fn with_one_of_each() -> Self {
         Self {
-            auth: AuthFile { key: vec![KeyFile::default()] },
+            auth: AuthFile {
+                key: vec![KeyFile::default()],
+            },
             upstream: vec![UpstreamFile::default()],
             model: vec![ModelFile::default()],
             ..Self::default()
@@ -232,14 +234,19 @@ impl File {
     /// Fails if the `wire` table of an upstream, model or key is invalid. These tables stay as written until they
     /// are merged, so deserialising the file does not check them.
     pub(super) fn check_overlays(&mut self) -> Result<(), toml::de::Error> {
-        self.overlays().try_for_each(|wire| wire.clone().try_into::<Options>().map(|_| ()))
+        self.overlays()
+            .try_for_each(|wire| wire.clone().try_into::<Options>().map(|_| ()))
     }
 
     /// Returns the `wire` tables of upstreams, models and keys.
     fn overlays(&mut self) -> impl Iterator<Item = &mut Table> {
         let keys = self.auth.key.iter_mut().map(|key| &mut key.wire);
         let models = self.model.iter_mut().map(|model| &mut model.wire);
-        self.upstream.iter_mut().map(|upstream| &mut upstream.wire).chain(models).chain(keys)
+        self.upstream
+            .iter_mut()
+            .map(|upstream| &mut upstream.wire)
+            .chain(models)
+            .chain(keys)
     }
 
     /// Returns true if the file contains keys, even if all of them are disabled.
@@ -253,7 +260,10 @@ impl File {
             HIDDEN.clone_into(&mut self.wire.fingerprint_salt);
         }
         for wire in self.overlays() {
-            if let Some(salt) = wire.get_mut("fingerprint_salt").filter(|salt| salt.as_str() != Some("")) {
+            if let Some(salt) = wire
+                .get_mut("fingerprint_salt")
+                .filter(|salt| salt.as_str() != Some(""))
+            {
                 *salt = Value::from(HIDDEN);
             }
         }
@@ -263,11 +273,19 @@ impl File {
     pub(super) fn check_values(&self, mistakes: &mut Mistakes) {
         self.check("", mistakes);
         if self.threads > THREADS {
-            mistakes.add("threads", format!("must be at most {THREADS}; 0: one for each core"));
+            mistakes.add(
+                "threads",
+                format!("must be at most {THREADS}; 0: one for each core"),
+            );
         }
         self.discovery.check(mistakes);
         self.timeouts.check_lease(mistakes);
-        let names = self.auth.key.iter().enumerate().map(|(at, key)| key.name_at(at));
+        let names = self
+            .auth
+            .key
+            .iter()
+            .enumerate()
+            .map(|(at, key)| key.name_at(at));
         self.capture.check(&names.collect::<Vec<_>>(), mistakes);
         if !self.health.path.is_empty() && !is_path(&self.health.path) {
             mistakes.add("health.path", "must be a path such as /ping");
@@ -278,11 +296,18 @@ impl File {
 impl KeyFile {
     /// Returns the name of the key at this place in the list.
     pub(super) fn name_at(&self, at: usize) -> String {
-        if self.name.is_empty() { format!("auth.key[{at}]") } else { self.name.clone() }
+        if self.name.is_empty() {
+            format!("auth.key[{at}]")
+        } else {
+            self.name.clone()
+        }
     }
 }
 
 /// Returns true if the text can be the path of a request line, with or without a query.
 fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
+    text.starts_with('/')
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }

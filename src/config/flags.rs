@@ -55,10 +55,14 @@ impl Overrides {
         let mut mistakes = Mistakes::default();
         let mut all = BTreeMap::new();
         for (name, value) in std::env::vars_os() {
-            let Some(name) = name.to_str().filter(|_| !value.is_empty()) else { continue };
+            let Some(name) = name.to_str().filter(|_| !value.is_empty()) else {
+                continue;
+            };
             match value.to_str() {
                 Some(value) => _ = all.insert(name.to_owned(), value.to_owned()),
-                None if name.starts_with(environment::PREFIX) => mistakes.given(name, "must be UTF-8"),
+                None if name.starts_with(environment::PREFIX) => {
+                    mistakes.given(name, "must be UTF-8")
+                }
                 None => {}
             }
         }
@@ -74,7 +78,9 @@ impl Overrides {
     pub fn of_variables(all: &BTreeMap<String, String>) -> (Self, Mistakes) {
         let mut mistakes = Mistakes::default();
         let variable = |name: &str| all.get(name).cloned();
-        let list = |name| variable(name).map(|all| all.split(',').map(|one| one.trim().to_owned()).collect());
+        let list = |name| {
+            variable(name).map(|all| all.split(',').map(|one| one.trim().to_owned()).collect())
+        };
         let mut this = Self {
             config: variable("SAMEWIRE_CONFIG").map(PathBuf::from),
             upstream: list("SAMEWIRE_UPSTREAM").unwrap_or_default(),
@@ -85,7 +91,9 @@ impl Overrides {
             is_environment: true,
         };
         if let Some((name, endpoint)) = &this.trace.endpoint {
-            this.keys.0.insert(0, Setting::new("trace.endpoint", name, endpoint.as_str()));
+            this.keys
+                .0
+                .insert(0, Setting::new("trace.endpoint", name, endpoint.as_str()));
         }
         (this, mistakes)
     }
@@ -101,7 +109,11 @@ impl Overrides {
 
     /// Returns the name of a flag, or of the corresponding variable if the values come from the environment.
     fn name(&self, flag: &str) -> String {
-        if self.is_environment { variable_of(flag) } else { format!("--{flag}") }
+        if self.is_environment {
+            variable_of(flag)
+        } else {
+            format!("--{flag}")
+        }
     }
 
     /// Applies these settings over what was read before. `here`: the working directory.
@@ -120,13 +132,19 @@ impl Overrides {
     }
 
     fn set_option(&self, assignment: &str, merged: &mut Merged) {
-        let options = merged.table.get("wire").cloned().and_then(|wire| wire.try_into().ok());
+        let options = merged
+            .table
+            .get("wire")
+            .cloned()
+            .and_then(|wire| wire.try_into().ok());
         match set(&options.unwrap_or_default(), assignment) {
             Ok(options) => {
                 let wire = Table::try_from(options).unwrap_or_default();
                 merged.table.insert("wire".to_owned(), Value::Table(wire));
             }
-            Err((path, why)) => merged.mistakes.given(path.replacen("--set", &self.name("set"), 1), why),
+            Err((path, why)) => merged
+                .mistakes
+                .given(path.replacen("--set", &self.name("set"), 1), why),
         }
     }
 }
@@ -155,8 +173,10 @@ mod tests {
         let (file, _, _) = merged.finish();
         assert_eq!(file.admin.hosts, ["a", "b.c"]);
         assert_eq!((file.insecure_no_auth, file.threads), (true, 3));
-        let (_, mistakes) =
-            from_variables(&[("SAMEWIRE_THREADS", "maybe"), ("SAMEWIRE_INSECURE_NO_AUTH", "ture")]);
+        let (_, mistakes) = from_variables(&[
+            ("SAMEWIRE_THREADS", "maybe"),
+            ("SAMEWIRE_INSECURE_NO_AUTH", "ture"),
+        ]);
         let told = "SAMEWIRE_INSECURE_NO_AUTH: must be true or false; is true meant?\nSAMEWIRE_THREADS: must be a whole number";
         assert_eq!(mistakes.to_string(), told);
     }

@@ -24,7 +24,8 @@ impl HarmonyFile {
         if path.as_os_str().is_empty() {
             return None;
         }
-        let text = bounded_text(path, MAX_FILE).map_err(|why| format!("the file cannot be read: {why}"));
+        let text =
+            bounded_text(path, MAX_FILE).map_err(|why| format!("the file cannot be read: {why}"));
         match text.and_then(|text| Vocabulary::read(&text)) {
             Ok(vocabulary) => Some(Arc::new(vocabulary)),
             Err(why) => mistakes.add_none("harmony.vocabulary_file", why),

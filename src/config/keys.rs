@@ -20,7 +20,10 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
     if file.key.is_empty() {
         return None;
     }
-    let has_priorities = file.key.iter().any(|key| key.priority != 0 || key.may_set_priority);
+    let has_priorities = file
+        .key
+        .iter()
+        .any(|key| key.priority != 0 || key.may_set_priority);
     let mut known: Vec<(usize, Hash)> = Vec::new();
     let mut all = Vec::new();
     for (at, key) in file.key.iter().enumerate() {
@@ -35,19 +38,28 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
             continue;
         };
         if let Some((other, _)) = known.iter().find(|(_, other)| other.equals(&hash)) {
-            mistakes.add(path("hash"), format!("the same as that of auth.key[{other}]"));
+            mistakes.add(
+                path("hash"),
+                format!("the same as that of auth.key[{other}]"),
+            );
         }
         known.push((at, hash));
         let same = |other: &&KeyFile| !key.name.is_empty() && other.name == key.name;
         if let Some(other) = file.key.iter().take(at).position(|other| same(&other)) {
-            mistakes.add(path("name"), format!("the same as that of auth.key[{other}]"));
+            mistakes.add(
+                path("name"),
+                format!("the same as that of auth.key[{other}]"),
+            );
         }
         let priority = match (has_priorities, key.may_set_priority) {
             (false, _) => PriorityRule::Client,
             (true, false) => PriorityRule::Fixed(key.priority),
             (true, true) => PriorityRule::Usual(key.priority),
         };
-        let caller = Caller { priority, ..caller(at, key, &hash, path, mistakes) };
+        let caller = Caller {
+            priority,
+            ..caller(at, key, &hash, path, mistakes)
+        };
         all.extend((!key.disabled).then_some((hash, caller)));
     }
     Some(Arc::new(all.into_iter().collect()))
@@ -60,7 +72,11 @@ fn caller(
     path: impl Fn(&str) -> String,
     mistakes: &mut Mistakes,
 ) -> Caller {
-    for (part, name) in [("name", &file.name), ("tenant", &file.tenant), ("plan", &file.plan)] {
+    for (part, name) in [
+        ("name", &file.name),
+        ("tenant", &file.tenant),
+        ("plan", &file.plan),
+    ] {
         if !name.is_empty() && !is_name(name) {
             mistakes.add(path(part), NAMES);
         }
@@ -72,13 +88,20 @@ fn caller(
         if model.is_empty() {
             mistakes.add(path("models_not_included"), "a model without a name");
         } else if file.models.contains(model) {
-            mistakes.add(path("models_not_included"), format!("`{model}` stands in models, too"));
+            mistakes.add(
+                path("models_not_included"),
+                format!("`{model}` stands in models, too"),
+            );
         }
     }
     let named = !file.tenant.is_empty();
     Caller {
         name: file.name_at(at).into(),
-        tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
+        tenant: if named {
+            file.tenant.as_str().into()
+        } else {
+            hash.tenant().into()
+        },
         has_named_tenant: named,
         models: file.models.clone(),
         index: at,
@@ -126,7 +149,12 @@ pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mu
 /// Fails with the mistakes that prevent the keys from loading, with their lines: the file is not TOML, or an entry
 /// is invalid. Mistakes in other keys of the file are ignored.
 pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistakes> {
-    let merged = Merged::read(Some(file_name), text, &Folder::default(), Mistakes::default())?;
+    let merged = Merged::read(
+        Some(file_name),
+        text,
+        &Folder::default(),
+        Mistakes::default(),
+    )?;
     let (file, origins, all) = merged.finish();
     let mut mistakes = all.below("auth");
     file.auth.check("auth", &mut mistakes);
@@ -135,7 +163,9 @@ pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistake
         check_reach(&file, None, &mut mistakes);
     }
     let names = file.auth.key.into_iter().map(|key| key.name).collect();
-    mistakes.into_result(names).map_err(|mistakes| mistakes.located(&origins))
+    mistakes
+        .into_result(names)
+        .map_err(|mistakes| mistakes.located(&origins))
 }
 
 /// Returns a summary of the keys as TOML comments, for `samewire check`.
@@ -150,7 +180,10 @@ pub(super) fn summary(
         *tenants.entry(&key.tenant).or_default() += 1;
     }
     let alone = tenants.remove("").unwrap_or_default();
-    let mut whose: Vec<_> = tenants.iter().map(|(tenant, keys)| format!("{tenant} ({keys})")).collect();
+    let mut whose: Vec<_> = tenants
+        .iter()
+        .map(|(tenant, keys)| format!("{tenant} ({keys})"))
+        .collect();
     if alone > 0 {
         whose.push(format!("{alone} without a tenant's name, each for itself"));
     }

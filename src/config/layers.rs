@@ -22,10 +22,14 @@ impl Layers {
     /// Merges the options of a file. `listen`: address for clients, which decides with the keys what
     /// `engine_errors = "auto"` means.
     pub(super) fn of(file: &File, listen: Option<SocketAddr>, mistakes: &mut Mistakes) -> Self {
-        let is_private = !file.checks_keys() && listen.is_some_and(|listen| listen.ip().is_loopback());
+        let is_private =
+            !file.checks_keys() && listen.is_some_and(|listen| listen.ip().is_loopback());
         let resolved = |options: Options| {
             let engine_errors = options.engine_errors.resolved(is_private);
-            Arc::new(Options { engine_errors, ..options })
+            Arc::new(Options {
+                engine_errors,
+                ..options
+            })
         };
         let (models, keys) = (file.model.len() + 1, file.auth.key.len() + 1);
         let mut lay = |below: &Arc<Options>, over: &Table, path: &dyn Fn() -> String| {
@@ -48,13 +52,20 @@ impl Layers {
         let all_answers = resolved(all_answers);
         let mut all = Vec::with_capacity(file.upstream.len() * models * keys);
         for (at, upstream) in file.upstream.iter().enumerate() {
-            let of_upstream = lay(&all_answers, &upstream.wire, &|| format!("upstream[{at}].wire"));
-            let of_models = std::iter::once(&none).chain(file.model.iter().map(|model| &model.wire));
+            let of_upstream = lay(&all_answers, &upstream.wire, &|| {
+                format!("upstream[{at}].wire")
+            });
+            let of_models =
+                std::iter::once(&none).chain(file.model.iter().map(|model| &model.wire));
             for (at, wire) in of_models.enumerate() {
-                let of_model = lay(&of_upstream, wire, &|| format!("model[{}].wire", at.saturating_sub(1)));
+                let of_model = lay(&of_upstream, wire, &|| {
+                    format!("model[{}].wire", at.saturating_sub(1))
+                });
                 all.push(Arc::clone(&of_model));
                 for (at, key) in file.auth.key.iter().enumerate() {
-                    all.push(lay(&of_model, &key.wire, &|| format!("auth.key[{at}].wire")));
+                    all.push(lay(&of_model, &key.wire, &|| {
+                        format!("auth.key[{at}].wire")
+                    }));
                 }
             }
         }
@@ -65,12 +76,26 @@ impl Layers {
     /// present upstreams, whose options it takes.
     pub(super) fn of_upstreams(&self, origins: &[usize]) -> Self {
         let each = self.models * self.keys;
-        let of = |at: &usize| self.all.get(at * each..(at + 1) * each).into_iter().flatten().cloned();
-        Self { all: origins.iter().flat_map(of).collect(), ..*self }
+        let of = |at: &usize| {
+            self.all
+                .get(at * each..(at + 1) * each)
+                .into_iter()
+                .flatten()
+                .cloned()
+        };
+        Self {
+            all: origins.iter().flat_map(of).collect(),
+            ..*self
+        }
     }
 
     /// Returns the options for an answer of this upstream. `model` and `key` are indices in the file.
-    pub fn options(&self, upstream: usize, model: Option<usize>, key: Option<usize>) -> Arc<Options> {
+    pub fn options(
+        &self,
+        upstream: usize,
+        model: Option<usize>,
+        key: Option<usize>,
+    ) -> Arc<Options> {
         let place = |at: Option<usize>| at.map_or(0, |at| at + 1);
         let at = (upstream * self.models + place(model)) * self.keys + place(key);
         self.all.get(at).cloned().unwrap_or_default()

@@ -30,11 +30,16 @@ impl Merged {
         folder: &Folder,
         mut mistakes: Mistakes,
     ) -> Result<Self, Mistakes> {
-        let parsed = toml::from_str::<Table>(text).and_then(|table| Ok((table, Origins::read(name, text)?)));
+        let parsed =
+            toml::from_str::<Table>(text).and_then(|table| Ok((table, Origins::read(name, text)?)));
         let (mut table, origins) = match parsed {
             Ok(parsed) => parsed,
             Err(error) => {
-                mistakes.extend(Mistakes::syntax(name, line_of(&error, text), error.message()));
+                mistakes.extend(Mistakes::syntax(
+                    name,
+                    line_of(&error, text),
+                    error.message(),
+                ));
                 return Err(mistakes);
             }
         };
@@ -46,7 +51,11 @@ impl Merged {
                 Err(error) => mistakes.add(path(&steps), explain(error.message(), "key")),
             }
         }
-        Ok(Self { table: good, origins, mistakes })
+        Ok(Self {
+            table: good,
+            origins,
+            mistakes,
+        })
     }
 
     /// Merges a value that has been checked.
@@ -57,15 +66,22 @@ impl Merged {
 
     /// Replaces the list of upstreams by these URLs, which a flag or variable gives.
     pub(super) fn replace_upstreams(&mut self, urls: &[String], by: &str) {
-        let of_url = |url: &String| Value::Table(alone(&[MergeStep::Key("url".to_owned())], url.as_str()));
-        self.table.insert("upstream".to_owned(), Value::Array(urls.iter().map(of_url).collect()));
+        let of_url =
+            |url: &String| Value::Table(alone(&[MergeStep::Key("url".to_owned())], url.as_str()));
+        self.table.insert(
+            "upstream".to_owned(),
+            Value::Array(urls.iter().map(of_url).collect()),
+        );
         self.origins.give("upstream", by);
     }
 
     /// Sets the engine of every upstream to the one that a flag or variable gives.
     pub(super) fn name_engines(&mut self, engine: &str, by: &str) {
         let upstreams = self.table.get_mut("upstream").and_then(Value::as_array_mut);
-        let tables = upstreams.into_iter().flatten().filter_map(Value::as_table_mut);
+        let tables = upstreams
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_table_mut);
         for (n, upstream) in tables.enumerate() {
             upstream.insert("engine".to_owned(), Value::from(engine));
             self.origins.give(&format!("upstream[{n}].engine"), by);
@@ -75,7 +91,11 @@ impl Merged {
     /// Returns the merged configuration with the origins of its keys and the mistakes so far.
     pub(super) fn finish(self) -> (File, Origins, Mistakes) {
         // This cannot fail: each key was accepted alone.
-        (self.table.try_into().unwrap_or_default(), self.origins, self.mistakes)
+        (
+            self.table.try_into().unwrap_or_default(),
+            self.origins,
+            self.mistakes,
+        )
     }
 }
 
@@ -89,7 +109,9 @@ pub(super) enum MergeStep {
 
 /// Returns the steps of a path without lists, such as `log.level`.
 pub(super) fn steps(path: &str) -> Vec<MergeStep> {
-    path.split('.').map(|key| MergeStep::Key(key.to_owned())).collect()
+    path.split('.')
+        .map(|key| MergeStep::Key(key.to_owned()))
+        .collect()
 }
 
 /// Returns the path in the notation of mistakes, such as `upstream[0].url`.
@@ -107,7 +129,9 @@ pub(super) fn path(steps: &[MergeStep]) -> String {
 
 /// Fails unless the value is valid at its path, whatever else the configuration contains.
 pub(super) fn accepts(steps: &[MergeStep], value: &Value) -> Result<(), toml::de::Error> {
-    alone(steps, value.clone()).try_into::<File>().and_then(|mut file| file.check_overlays())
+    alone(steps, value.clone())
+        .try_into::<File>()
+        .and_then(|mut file| file.check_overlays())
 }
 
 /// Returns the value inside its tables; each list on the way has one item.
@@ -124,13 +148,17 @@ fn alone(steps: &[MergeStep], value: impl Into<Value>) -> Table {
 
 /// Returns the values of a table with their paths: whatever is neither a table with keys nor a list of tables.
 pub(super) fn leaves(table: &Table) -> Vec<(Vec<MergeStep>, &Value)> {
-    fn collect<'v>(value: &'v Value, steps: Vec<MergeStep>, found: &mut Vec<(Vec<MergeStep>, &'v Value)>) {
+    fn collect<'v>(
+        value: &'v Value,
+        steps: Vec<MergeStep>,
+        found: &mut Vec<(Vec<MergeStep>, &'v Value)>,
+    ) {
         let below = |step| steps.iter().cloned().chain([step]).collect();
         match value {
             Value::Table(inner) if !inner.is_empty() => {
-                inner
-                    .iter()
-                    .for_each(|(key, value)| collect(value, below(MergeStep::Key(key.clone())), found));
+                inner.iter().for_each(|(key, value)| {
+                    collect(value, below(MergeStep::Key(key.clone())), found)
+                });
             }
             Value::Array(items) if items.iter().any(Value::is_table) => {
                 items
@@ -142,7 +170,9 @@ pub(super) fn leaves(table: &Table) -> Vec<(Vec<MergeStep>, &Value)> {
         }
     }
     let mut found = Vec::new();
-    table.iter().for_each(|(key, value)| collect(value, vec![MergeStep::Key(key.clone())], &mut found));
+    table
+        .iter()
+        .for_each(|(key, value)| collect(value, vec![MergeStep::Key(key.clone())], &mut found));
     found
 }
 
@@ -164,7 +194,11 @@ fn put_at(place: &mut Value, steps: &[MergeStep], value: Value) {
             }
         }
         ([step, ..], place) => {
-            *place = if matches!(step, MergeStep::Key(_)) { empty() } else { Value::Array(Vec::new()) };
+            *place = if matches!(step, MergeStep::Key(_)) {
+                empty()
+            } else {
+                Value::Array(Vec::new())
+            };
             put_at(place, steps, value);
         }
     }
@@ -174,11 +208,16 @@ fn put_at(place: &mut Value, steps: &[MergeStep], value: Value) {
 pub(super) fn merge(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Table(base), Value::Table(over)) => {
-            over.into_iter().for_each(|(key, value)| merge(base.entry(key).or_insert_with(empty), value));
+            over.into_iter()
+                .for_each(|(key, value)| merge(base.entry(key).or_insert_with(empty), value));
         }
-        (Value::Array(base), Value::Array(over)) if !over.is_empty() && over.iter().all(Value::is_table) => {
+        (Value::Array(base), Value::Array(over))
+            if !over.is_empty() && over.iter().all(Value::is_table) =>
+        {
             base.resize_with(base.len().max(over.len()), empty);
-            base.iter_mut().zip(over).for_each(|(base, over)| merge(base, over));
+            base.iter_mut()
+                .zip(over)
+                .for_each(|(base, over)| merge(base, over));
         }
         (base, over) => *base = over,
     }

@@ -26,7 +26,11 @@ enum Location {
     Given(String),
     /// Line of a file, and the key there. Without a line: the key is missing in the file. With an empty key: the
     /// line is not valid TOML.
-    Line { file: String, line: Option<usize>, key: String },
+    Line {
+        file: String,
+        line: Option<usize>,
+        key: String,
+    },
 }
 
 impl Mistakes {
@@ -50,10 +54,17 @@ impl Mistakes {
     /// Creates a list of one syntax error. Without a file name, it refers to the text.
     pub(super) fn syntax(file: Option<&str>, line: usize, why: &str) -> Self {
         let place = match file {
-            Some(file) => Location::Line { file: file.to_owned(), line: Some(line), key: String::new() },
+            Some(file) => Location::Line {
+                file: file.to_owned(),
+                line: Some(line),
+                key: String::new(),
+            },
             None => Location::Given(format!("the configuration, line {line}")),
         };
-        Self(vec![Mistake { place, why: why.to_owned() }])
+        Self(vec![Mistake {
+            place,
+            why: why.to_owned(),
+        }])
     }
 
     fn push(&mut self, place: Location, why: String) {
@@ -66,7 +77,9 @@ impl Mistakes {
 
     /// Adds the mistakes of another list, without repetitions.
     pub(super) fn extend(&mut self, more: Self) {
-        more.0.into_iter().for_each(|mistake| self.push(mistake.place, mistake.why));
+        more.0
+            .into_iter()
+            .for_each(|mistake| self.push(mistake.place, mistake.why));
     }
 
     /// Adds a mistake about a key, and returns `None` in place of the value.
@@ -77,13 +90,19 @@ impl Mistakes {
 
     /// Returns the value if there are no mistakes, else the mistakes.
     pub(super) fn into_result<T>(self, value: T) -> Result<T, Self> {
-        if self.0.is_empty() { Ok(value) } else { Err(self) }
+        if self.0.is_empty() {
+            Ok(value)
+        } else {
+            Err(self)
+        }
     }
 
     /// Keeps only the mistakes about a table and the keys in it.
     pub(super) fn below(self, table: &str) -> Self {
-        let is_below =
-            |key: &str| key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let is_below = |key: &str| {
+            key.strip_prefix(table)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
         let kept = self
             .0
             .into_iter()
@@ -99,17 +118,25 @@ impl Mistakes {
                 Location::Key(key) => match (origins.of(&key), &origins.file) {
                     (Some(Origin::Given(by)), _) => Location::Given(by.clone()),
                     (_, None) => Location::Key(key),
-                    (Some(Origin::Line(line)), Some(file)) => {
-                        Location::Line { file: file.clone(), line: Some(*line), key }
-                    }
-                    (None, Some(file)) => Location::Line { file: file.clone(), line: None, key },
+                    (Some(Origin::Line(line)), Some(file)) => Location::Line {
+                        file: file.clone(),
+                        line: Some(*line),
+                        key,
+                    },
+                    (None, Some(file)) => Location::Line {
+                        file: file.clone(),
+                        line: None,
+                        key,
+                    },
                 },
                 place => place,
             };
             this.push(place, why);
         }
         this.0.sort_by_key(|mistake| match mistake.place {
-            Location::Line { line: Some(line), .. } => line,
+            Location::Line {
+                line: Some(line), ..
+            } => line,
             _ => usize::MAX,
         });
         this
@@ -125,7 +152,11 @@ impl fmt::Display for Location {
                 if let Some(line) = line {
                     write!(f, ":{line}")?;
                 }
-                if key.is_empty() { Ok(()) } else { write!(f, ": {key}") }
+                if key.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, ": {key}")
+                }
             }
         }
     }
@@ -159,19 +190,42 @@ const TYPES: [(&str, &str); 19] = [
     ("string only", "a text in quotes"),
     ("a sequence", "a list"),
     ("a map", "a table"),
-    ("struct KeyFile", "a table; begin each key with [[auth.key]]"),
-    ("struct ModelFile", "a table; begin each model with [[model]]"),
-    ("struct TargetFile", "a table such as { model = \"…\", weight = 95 }"),
-    ("struct UpstreamFile", "a table; begin each engine with [[upstream]]"),
-    ("struct AuthFile", "a table; begin each key with [[auth.key]]"),
-    ("struct StoreFile", "a table; say place = \"memory\" under [store]"),
-    ("struct TlsFile", "a table; say cert_file = \"…\" under [tls]"),
+    (
+        "struct KeyFile",
+        "a table; begin each key with [[auth.key]]",
+    ),
+    (
+        "struct ModelFile",
+        "a table; begin each model with [[model]]",
+    ),
+    (
+        "struct TargetFile",
+        "a table such as { model = \"…\", weight = 95 }",
+    ),
+    (
+        "struct UpstreamFile",
+        "a table; begin each engine with [[upstream]]",
+    ),
+    (
+        "struct AuthFile",
+        "a table; begin each key with [[auth.key]]",
+    ),
+    (
+        "struct StoreFile",
+        "a table; say place = \"memory\" under [store]",
+    ),
+    (
+        "struct TlsFile",
+        "a table; say cert_file = \"…\" under [tls]",
+    ),
     ("struct Options", "a table"),
 ];
 
 /// Keys that earlier builds knew, each with its replacement.
-const REMOVED: [(&str, &str); 1] =
-    [("contract", "[contract] is gone; `samewire conform` tests a server from outside")];
+const REMOVED: [(&str, &str); 1] = [(
+    "contract",
+    "[contract] is gone; `samewire conform` tests a server from outside",
+)];
 
 /// Returns the unknown key and the known ones from serde's message about an unknown field; `None` for other
 /// messages.
@@ -192,18 +246,28 @@ pub(super) fn explain(message: &str, noun: &str) -> String {
             None => suggest(format!("unknown {noun}"), name, known),
         };
     }
-    if let Some((found, known)) =
-        message.strip_prefix("unknown variant ").and_then(|rest| rest.rsplit_once(", expected "))
+    if let Some((found, known)) = message
+        .strip_prefix("unknown variant ")
+        .and_then(|rest| rest.rsplit_once(", expected "))
     {
         let names = known.split('`').skip(1).step_by(2);
         return suggest(format!("expected {known}"), found.trim_matches('`'), names);
     }
-    let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    let wrong = message
+        .strip_prefix("invalid type: ")
+        .or_else(|| message.strip_prefix("invalid value: "));
     let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) else {
         return message.to_owned();
     };
-    let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
-    let table = if expected.starts_with("struct ") { "a table" } else { expected };
+    let known = TYPES
+        .iter()
+        .find(|(rust, _)| *rust == expected)
+        .map(|(_, plain)| *plain);
+    let table = if expected.starts_with("struct ") {
+        "a table"
+    } else {
+        expected
+    };
     let expected = known.unwrap_or(table);
     // Kind of the value found, without the value.
     let (kind, rest) = found.split_once(['`', '"']).unwrap_or((found, ""));
@@ -236,22 +300,43 @@ mod tests {
     #[test]
     fn near_names_are_suggested() {
         for (message, expected) in [
-            ("unknown field `lisen`, expected one of `limits`, `listen`", "unknown key; is listen meant?"),
-            ("unknown field `colour`, expected one of `limits`, `listen`", "unknown key"),
-            ("invalid type: integer `1`, expected a string", "expected a text in quotes, found integer"),
+            (
+                "unknown field `lisen`, expected one of `limits`, `listen`",
+                "unknown key; is listen meant?",
+            ),
+            (
+                "unknown field `colour`, expected one of `limits`, `listen`",
+                "unknown key",
+            ),
+            (
+                "invalid type: integer `1`, expected a string",
+                "expected a text in quotes, found integer",
+            ),
             (
                 "invalid type: string \"sk-1, expected a\", expected a sequence",
                 "expected a list, found a text",
             ),
-            ("invalid type: string \"a\", expected struct Other", "expected a table, found a text"),
+            (
+                "invalid type: string \"a\", expected struct Other",
+                "expected a table, found a text",
+            ),
             (
                 "invalid value: integer `-1`, expected usize",
                 "expected a whole number, found one that is below 0 or too large",
             ),
-            ("invalid type: unit variant, expected string only", "expected a text in quotes"),
+            (
+                "invalid type: unit variant, expected string only",
+                "expected a text in quotes",
+            ),
             ("must be more than 0", "must be more than 0"),
-            ("unknown variant `sk-1`, expected `off` or `text`", "expected `off` or `text`"),
-            ("unknown variant `txet`, expected `off` or `text`", "expected `off` or `text`; is text meant?"),
+            (
+                "unknown variant `sk-1`, expected `off` or `text`",
+                "expected `off` or `text`",
+            ),
+            (
+                "unknown variant `txet`, expected `off` or `text`",
+                "expected `off` or `text`; is text meant?",
+            ),
             (
                 "invalid type: string \"ture\", expected a boolean",
                 "expected true or false, found a text; is true meant?",

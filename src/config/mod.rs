@@ -41,7 +41,8 @@ pub use capture::CaptureFile;
 pub use discovery::{DiscoveryFile, Pod, Pods};
 pub use environment::EnvironmentSettings;
 pub use file::{
-    AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Log, LogFormat, LogLevel, SealFile, StoreFile,
+    AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Log, LogFormat, LogLevel, SealFile,
+    StoreFile,
 };
 pub use flags::Overrides;
 pub use harmony::HarmonyFile;
@@ -49,7 +50,9 @@ pub use keys::names_of_keys;
 pub use layers::Layers;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
-pub use pool::{Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry, TargetConfig, TargetFile};
+pub use pool::{
+    Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry, TargetConfig, TargetFile,
+};
 pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
 pub use shared_limits::{SharedLimitsFile, WhenAway};
@@ -81,7 +84,10 @@ use toml::{Table, Value};
 /// Size limit of the configuration file in bytes, far above what thousands of engines need.
 const MAX_FILE: u64 = 16 << 20;
 
-#[expect(clippy::disallowed_methods, reason = "this is the module that reads the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the module that reads the environment"
+)]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -99,7 +105,8 @@ impl Terminal {
     /// Reads `NO_COLOR`, `TERM` and `COLUMNS`. An invalid `COLUMNS` counts as unset.
     pub fn environment() -> Self {
         Self {
-            plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
+            plain: variable("NO_COLOR").is_some()
+                || variable("TERM").is_some_and(|term| term == "dumb"),
             columns: variable("COLUMNS").and_then(|columns| columns.parse().ok()),
         }
     }
@@ -128,7 +135,12 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
         Some(value) => overlaid(value).or_else(|_| overlaid(as_text)),
         None => overlaid(as_text),
     };
-    result.map_err(|error| (format!("--set {name}"), mistakes::explain(error.message(), "option")))
+    result.map_err(|error| {
+        (
+            format!("--set {name}"),
+            mistakes::explain(error.message(), "option"),
+        )
+    })
 }
 
 /// Returns the options with the given keys replaced. Fails on unknown keys and values of a wrong type.
@@ -219,8 +231,12 @@ pub struct StoreConfig {
 
 impl StoreConfig {
     fn resolve(file: &StoreFile, times: &Timeouts, mistakes: &mut Mistakes) -> Option<Self> {
-        let place: StoreLocation =
-            file.place.0.parse().map_err(|why: String| mistakes.add("store.place", why)).ok()?;
+        let place: StoreLocation = file
+            .place
+            .0
+            .parse()
+            .map_err(|why: String| mistakes.add("store.place", why))
+            .ok()?;
         let mut caps = match place {
             StoreLocation::Off | StoreLocation::Memory => StoreCaps::MEMORY,
             StoreLocation::Sqlite(_) => StoreCaps::DISK,
@@ -237,7 +253,11 @@ impl StoreConfig {
         }
         caps.lease = u64::try_from(times.background_lease.as_millis()).unwrap_or(u64::MAX);
         caps.deadline = *times.store_call;
-        Some(Self { place, required: file.required, caps })
+        Some(Self {
+            place,
+            required: file.required,
+            caps,
+        })
     }
 }
 
@@ -246,7 +266,9 @@ fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<SealKeys>> 
         return None;
     }
     let keys = secret::read(&file.keys_file).and_then(|text| SealKeys::parse(&text));
-    keys.map(Arc::new).map_err(|why| mistakes.add("seal.keys_file", why)).ok()
+    keys.map(Arc::new)
+        .map_err(|why| mistakes.add("seal.keys_file", why))
+        .ok()
 }
 
 impl Config {
@@ -259,15 +281,23 @@ impl Config {
         let path = flags.config.as_deref().or(environment.config.as_deref());
         let name = path.map(|path| path.display().to_string());
         let of_file = FileStamps::of(path);
-        let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };
+        let Some(text) = text_of(path, &mut mistakes) else {
+            return Err(mistakes);
+        };
         let folder = path.map(Folder::of).unwrap_or_default();
         let mut merged = Merged::read(name.as_deref(), &text, &folder, mistakes)?;
         let here = Folder::working();
         let layers = [&environment, flags];
-        layers.iter().for_each(|layer| layer.apply(&mut merged, &here));
+        layers
+            .iter()
+            .for_each(|layer| layer.apply(&mut merged, &here));
         let path = path.map(Path::to_path_buf);
         let config = Self::of(merged, &layers)?;
-        Ok(Self { read: config.read.prepend(of_file), path, ..config })
+        Ok(Self {
+            read: config.read.prepend(of_file),
+            path,
+            ..config
+        })
     }
 
     /// Parses a configuration from text. Later overrides take precedence, and relative paths are not resolved.
@@ -276,14 +306,19 @@ impl Config {
     /// Fails with all mistakes that were found.
     pub fn read(text: &str, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
         let mut merged = Merged::read(None, text, &Folder::default(), Mistakes::default())?;
-        overrides.iter().for_each(|layer| layer.apply(&mut merged, &Folder::default()));
+        overrides
+            .iter()
+            .for_each(|layer| layer.apply(&mut merged, &Folder::default()));
         Self::of(merged, overrides)
     }
 
     fn of(merged: Merged, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
         let (file, origins, mut mistakes) = merged.finish();
-        let trace =
-            TraceConfig::resolve(&file.trace, overrides.iter().map(|layer| &layer.trace), &mut mistakes);
+        let trace = TraceConfig::resolve(
+            &file.trace,
+            overrides.iter().map(|layer| &layer.trace),
+            &mut mistakes,
+        );
         let config = Self::meant(file, trace, origins.clone(), mistakes);
         config.map_err(|mistakes| mistakes.located(&origins))
     }
@@ -302,8 +337,16 @@ impl Config {
         check_listeners(listen, admin_listen, &origins, &mut mistakes);
         let upstreams = UpstreamConfig::all(&file.upstream, file.checks_keys(), &mut mistakes);
         let own = [("listen", listen), ("admin_listen", admin_listen)];
-        for (name, address) in own.into_iter().filter_map(|(name, address)| Some((name, address?))) {
-            upstreams::check_loops(upstreams.as_deref().unwrap_or_default(), name, address, &mut mistakes);
+        for (name, address) in own
+            .into_iter()
+            .filter_map(|(name, address)| Some((name, address?)))
+        {
+            upstreams::check_loops(
+                upstreams.as_deref().unwrap_or_default(),
+                name,
+                address,
+                &mut mistakes,
+            );
         }
         let known = upstreams.as_deref().unwrap_or_default();
         let mut models = ModelConfig::all(&file.model, known, &mut mistakes);
@@ -323,8 +366,14 @@ impl Config {
         let rules = requests::rules(&file.requests, &file.limits, &mut mistakes);
         let tls = TlsConfig::resolve(&file.tls, &mut mistakes);
         let vocabulary = file.harmony.resolve(&mut mistakes);
-        let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
-            (listen, admin_listen, upstreams, affinity, store, rules)
+        let (
+            Some(listen),
+            Some(admin_listen),
+            Some(upstreams),
+            Some(affinity),
+            Some(store),
+            Some(rules),
+        ) = (listen, admin_listen, upstreams, affinity, store, rules)
         else {
             return Err(mistakes);
         };
@@ -332,8 +381,14 @@ impl Config {
         let this = Self {
             listen,
             admin_listen,
-            threads: if file.threads == 0 { cores() } else { file.threads },
-            default_model: Some(file.default_model.as_str()).filter(|name| !name.is_empty()).map(Into::into),
+            threads: if file.threads == 0 {
+                cores()
+            } else {
+                file.threads
+            },
+            default_model: Some(file.default_model.as_str())
+                .filter(|name| !name.is_empty())
+                .map(Into::into),
             limits: file.limits.clone(),
             timeouts: file.timeouts.clone(),
             tls,
@@ -373,8 +428,9 @@ impl Config {
         if let StoreLocation::Postgres(url) = &self.store.place {
             file.store.place = Place(without_password(url));
         }
-        let summary =
-            |keys: &Arc<Keyring>| keys::summary(&self.file.auth, keys, &self.store.place, &self.upstreams);
+        let summary = |keys: &Arc<Keyring>| {
+            keys::summary(&self.file.auth, keys, &self.store.place, &self.upstreams)
+        };
         let auth = self.auth.as_ref().map(summary);
         auth.unwrap_or_default()
             + &targets::summary(&self.models)
@@ -384,7 +440,9 @@ impl Config {
 
 /// Returns a database address with its password hidden, for output that people may share.
 fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return "(hidden)".to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "(hidden)".to_owned();
+    };
     // Host and database follow the last at sign; a password may contain one.
     match rest.rsplit_once('@') {
         Some((user, place)) => {
@@ -398,15 +456,19 @@ fn without_password(url: &str) -> String {
 
 /// Returns the text of the configuration file; empty without a file, `None` if it cannot be read.
 fn text_of(path: Option<&Path>, mistakes: &mut Mistakes) -> Option<String> {
-    let Some(path) = path else { return Some(String::new()) };
+    let Some(path) = path else {
+        return Some(String::new());
+    };
     let text = bounded_text(path, MAX_FILE);
-    text.map_err(|why| mistakes.given(path.display().to_string(), why)).ok()
+    text.map_err(|why| mistakes.given(path.display().to_string(), why))
+        .ok()
 }
 
 /// Reads a text file of at most `most` bytes, or returns why that is impossible.
 fn bounded_text(path: &Path, most: u64) -> Result<String, String> {
     let mut text = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut text));
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut text));
     match read {
         Err(error) => Err(error.to_string()),
         Ok(length) if length as u64 > most => Err(format!("larger than {} MiB", most >> 20)),
@@ -426,9 +488,12 @@ fn check_listeners(
     origins: &Origins,
     mistakes: &mut Mistakes,
 ) {
-    let (Some(listen), Some(admin)) = (listen, admin) else { return };
+    let (Some(listen), Some(admin)) = (listen, admin) else {
+        return;
+    };
     // A listener on all IPv6 addresses receives IPv4 connections as well.
-    let covers = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
+    let covers =
+        |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let (one, other) = (listen.ip(), admin.ip());
     let overlap = one == other || covers(one, other) || covers(other, one);
     if listen.port() == 0 || listen.port() != admin.port() || !overlap {
@@ -438,5 +503,8 @@ fn check_listeners(
         true => ("admin_listen", format!("listen ({listen})")),
         false => ("listen", format!("admin_listen ({admin})")),
     };
-    mistakes.add(path, format!("takes the same port as {other}; give one of them another"));
+    mistakes.add(
+        path,
+        format!("takes the same port as {other}; give one of them another"),
+    );
 }

@@ -28,7 +28,10 @@ impl Origins {
     /// # Errors
     /// Fails if the text is not TOML.
     pub(super) fn read(file: Option<&str>, text: &str) -> Result<Self, toml::de::Error> {
-        let mut this = Self { file: file.map(str::to_owned), written: BTreeMap::new() };
+        let mut this = Self {
+            file: file.map(str::to_owned),
+            written: BTreeMap::new(),
+        };
         let table = DeTable::parse(text)?;
         this.note_table("", table.get_ref(), &Lines::of(text));
         Ok(this)
@@ -52,16 +55,20 @@ impl Origins {
             _ => {}
         }
         // A key is on the line on which its value begins; the span of a table is its header.
-        self.written.insert(path, Origin::Line(lines.line(value.span().start)));
+        self.written
+            .insert(path, Origin::Line(lines.line(value.span().start)));
     }
 
     /// Records that a flag or variable sets a key, including everything below it.
     pub(super) fn give(&mut self, path: &str, by: &str) {
         let is_within = |known: &str| {
-            known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            known
+                .strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         self.written.retain(|known, _| !is_within(known));
-        self.written.insert(path.to_owned(), Origin::Given(by.to_owned()));
+        self.written
+            .insert(path.to_owned(), Origin::Given(by.to_owned()));
     }
 
     /// Returns the origin of a key, or of the nearest table around it.
@@ -129,7 +136,10 @@ mod tests {
         }
         assert_eq!(origins.of("store.place"), None);
         origins.give("upstream", "--upstream");
-        assert_eq!(origins.of("upstream[1].url"), Some(&Origin::Given("--upstream".to_owned())));
+        assert_eq!(
+            origins.of("upstream[1].url"),
+            Some(&Origin::Given("--upstream".to_owned()))
+        );
         assert_eq!(origins.of("limits.max_tools"), Some(&Origin::Line(4)));
         assert!(origins.has("limits.max_tools") && !origins.has("limits.other"));
     }

@@ -11,7 +11,11 @@ pub(super) struct Folder(Option<PathBuf>);
 impl Folder {
     /// Returns the folder of a configuration file, as an absolute path.
     pub(super) fn of(file: &Path) -> Self {
-        Self(std::path::absolute(file).ok().and_then(|file| Some(file.parent()?.to_path_buf())))
+        Self(
+            std::path::absolute(file)
+                .ok()
+                .and_then(|file| Some(file.parent()?.to_path_buf())),
+        )
     }
 
     /// Returns the working directory, the base of paths in flags and variables.
@@ -38,7 +42,10 @@ fn files(folder: &Path, table: &mut Table) {
             // The members of `defaults` belong to requests, so their names mean nothing here.
             Value::Table(inner) if key != "defaults" => files(folder, inner),
             Value::Array(items) => {
-                items.iter_mut().filter_map(Value::as_table_mut).for_each(|item| files(folder, item));
+                items
+                    .iter_mut()
+                    .filter_map(Value::as_table_mut)
+                    .for_each(|item| files(folder, item));
             }
             _ => {}
         }
@@ -49,7 +56,11 @@ fn files(folder: &Path, table: &mut Table) {
 /// name is not UTF-8.
 fn absolute(folder: &Path, path: &str) -> String {
     let joined = folder.join(path);
-    joined.to_str().filter(|_| !path.is_empty()).unwrap_or(path).to_owned()
+    joined
+        .to_str()
+        .filter(|_| !path.is_empty())
+        .unwrap_or(path)
+        .to_owned()
 }
 
 /// Resolves the path in `sqlite:PATH`, or in `sslrootcert=FILE` of a server's address, where `system` is a keyword
@@ -58,21 +69,30 @@ fn absolute_place(folder: &Path, place: &str) -> String {
     if let Some(path) = place.strip_prefix("sqlite:") {
         return format!("sqlite:{}", absolute(folder, path));
     }
-    let Some((address, query)) = place.split_once('?') else { return place.to_owned() };
-    let pairs = query.split('&').map(|pair| match pair.strip_prefix("sslrootcert=") {
-        Some("system") | None => pair.to_owned(),
-        Some(written) => {
-            let plain = written.replace('+', "%2B");
-            let (path, _) = form_urlencoded::parse(plain.as_bytes()).next().unwrap_or_default();
-            if Path::new(&*path).is_absolute() {
-                return pair.to_owned();
+    let Some((address, query)) = place.split_once('?') else {
+        return place.to_owned();
+    };
+    let pairs = query
+        .split('&')
+        .map(|pair| match pair.strip_prefix("sslrootcert=") {
+            Some("system") | None => pair.to_owned(),
+            Some(written) => {
+                let plain = written.replace('+', "%2B");
+                let (path, _) = form_urlencoded::parse(plain.as_bytes())
+                    .next()
+                    .unwrap_or_default();
+                if Path::new(&*path).is_absolute() {
+                    return pair.to_owned();
+                }
+                let path = absolute(folder, &path);
+                let encoded: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+                // Readers of the address do not decode `+` as a space.
+                format!(
+                    "sslrootcert={}",
+                    encoded.replace('+', "%20").replace("%2F", "/")
+                )
             }
-            let path = absolute(folder, &path);
-            let encoded: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
-            // Readers of the address do not decode `+` as a space.
-            format!("sslrootcert={}", encoded.replace('+', "%20").replace("%2F", "/"))
-        }
-    });
+        });
     format!("{address}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
@@ -109,9 +129,18 @@ mod tests {
                 "postgres://h/d?sslmode=verify-full&sslrootcert=ca.pem",
                 "postgres://h/d?sslmode=verify-full&sslrootcert=/a%20b/ca.pem",
             ),
-            ("postgres://h/d?sslrootcert=%2Fca+1.pem", "postgres://h/d?sslrootcert=%2Fca+1.pem"),
-            ("postgres://h/d?sslrootcert=c+d", "postgres://h/d?sslrootcert=/a%20b/c%2Bd"),
-            ("postgres://h/d?sslrootcert=system", "postgres://h/d?sslrootcert=system"),
+            (
+                "postgres://h/d?sslrootcert=%2Fca+1.pem",
+                "postgres://h/d?sslrootcert=%2Fca+1.pem",
+            ),
+            (
+                "postgres://h/d?sslrootcert=c+d",
+                "postgres://h/d?sslrootcert=/a%20b/c%2Bd",
+            ),
+            (
+                "postgres://h/d?sslrootcert=system",
+                "postgres://h/d?sslrootcert=system",
+            ),
         ] {
             assert_eq!(absolute_place(Path::new("/a b"), place), expected);
         }

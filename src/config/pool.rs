@@ -149,10 +149,16 @@ impl ModelConfig {
         for (at, model) in models.iter().enumerate() {
             let path = |key: &str| format!("model[{at}].{key}");
             if model.name.is_empty() {
-                mistakes.add(path("name"), "missing; the name that the engines know the model by");
+                mistakes.add(
+                    path("name"),
+                    "missing; the name that the engines know the model by",
+                );
             }
             if model_name::is_pattern(&model.name) {
-                mistakes.add(path("name"), "a name has no `*`; patterns belong into aliases");
+                mistakes.add(
+                    path("name"),
+                    "a name has no `*`; patterns belong into aliases",
+                );
             }
             if model.aliases.iter().any(String::is_empty) {
                 mistakes.add(path("aliases"), "a name without a character");
@@ -162,7 +168,10 @@ impl ModelConfig {
             for (key, name) in names.filter(|(_, name)| !name.is_empty()) {
                 match known.iter().find(|(other, _)| other == name) {
                     Some((_, other)) => {
-                        mistakes.add(path(key), format!("\"{name}\" is a name of model[{other}] already"));
+                        mistakes.add(
+                            path(key),
+                            format!("\"{name}\" is a name of model[{other}] already"),
+                        );
                     }
                     None => known.push((name, at)),
                 }
@@ -178,17 +187,33 @@ impl ModelConfig {
                     }
                 }
             }
-            for key in NO_DEFAULT.iter().filter(|key| model.defaults.contains_key(**key)) {
-                mistakes.add(format!("{}.{key}", path("defaults")), "has no default; clients say it");
-            }
-            for (place, word) in
-                model.efforts.iter().enumerate().filter(|(_, word)| !EFFORTS.contains(&word.as_str()))
+            for key in NO_DEFAULT
+                .iter()
+                .filter(|key| model.defaults.contains_key(**key))
             {
-                let why = suggest(format!("expected {}", EFFORTS.join(", ")), word, EFFORTS.iter().copied());
+                mistakes.add(
+                    format!("{}.{key}", path("defaults")),
+                    "has no default; clients say it",
+                );
+            }
+            for (place, word) in model
+                .efforts
+                .iter()
+                .enumerate()
+                .filter(|(_, word)| !EFFORTS.contains(&word.as_str()))
+            {
+                let why = suggest(
+                    format!("expected {}", EFFORTS.join(", ")),
+                    word,
+                    EFFORTS.iter().copied(),
+                );
                 mistakes.add(format!("{}[{place}]", path("efforts")), why);
             }
             let json = |value| serde_json::to_string(value).ok();
-            let defaults = model.defaults.iter().filter_map(|(key, value)| Some((key.clone(), json(value)?)));
+            let defaults = model
+                .defaults
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), json(value)?)));
             all.push(Self {
                 name: model.name.clone(),
                 aliases: model.aliases.clone(),
@@ -215,11 +240,17 @@ impl ModelConfig {
 
     /// Returns true if one of the aliases is a pattern that covers the name.
     pub fn covers(&self, name: &str) -> bool {
-        !name.is_empty() && self.aliases.iter().any(|alias| model_name::covers(alias, name))
+        !name.is_empty()
+            && self
+                .aliases
+                .iter()
+                .any(|alias| model_name::covers(alias, name))
     }
 
     /// Returns the aliases that are names.
     pub fn alias_names(&self) -> impl Iterator<Item = &String> {
-        self.aliases.iter().filter(|alias| !model_name::is_pattern(alias))
+        self.aliases
+            .iter()
+            .filter(|alias| !model_name::is_pattern(alias))
     }
 }

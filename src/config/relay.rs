@@ -26,9 +26,20 @@ const PATHS: [&str; 17] = [
 ];
 
 /// Routes that samewire handles itself. Engines have others below them, such as `/v1/chat/completions/batch`.
-const OWN: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/health"];
+const OWN: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/health",
+];
 /// Routes that samewire handles itself, including all paths below them.
-const OWN_BELOW: [&str; 5] = ["/v1/responses", "/v1/conversations", "/v1/messages", "/v1/models", "/openai"];
+const OWN_BELOW: [&str; 5] = [
+    "/v1/responses",
+    "/v1/conversations",
+    "/v1/messages",
+    "/v1/models",
+    "/openai",
+];
 
 /// Longest path in bytes that the configuration accepts.
 const LONGEST: usize = 256;
@@ -58,15 +69,20 @@ impl Relayed {
         let mut paths: Vec<String> = PATHS.map(str::to_owned).into();
         for (place, entry) in file.paths.iter().enumerate() {
             let mut wrong = |why: String| mistakes.add(format!("relay.paths[{place}]"), why);
-            let (removes, path) =
-                entry.strip_prefix('!').map_or((false, entry.as_str()), |path| (true, path));
+            let (removes, path) = entry
+                .strip_prefix('!')
+                .map_or((false, entry.as_str()), |path| (true, path));
             let known = paths.iter().position(|known| known == path);
             match (removes, known) {
                 (true, Some(at)) => _ = paths.remove(at),
                 (true, None) => wrong(format!("'{path}' is not relayed, so it cannot be removed")),
                 (false, Some(_)) => {}
-                (false, None) if !is_path(path) => wrong(format!("{MUST}; a ! before it removes it")),
-                (false, None) if is_own(path) => wrong(format!("samewire answers '{path}' by itself")),
+                (false, None) if !is_path(path) => {
+                    wrong(format!("{MUST}; a ! before it removes it"))
+                }
+                (false, None) if is_own(path) => {
+                    wrong(format!("samewire answers '{path}' by itself"))
+                }
                 (false, None) => paths.push(path.to_owned()),
             }
         }
@@ -79,7 +95,10 @@ impl Relayed {
                 _ => {}
             }
         }
-        Self { paths, rewritten: file.rewritten.clone() }
+        Self {
+            paths,
+            rewritten: file.rewritten.clone(),
+        }
     }
 
     /// Returns true if requests to this path are rewritten when they belong to a known API.
@@ -114,24 +133,42 @@ pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> 
 
 /// Returns the part of a path before one of samewire's routes at its end; `None` if it ends in no such route.
 pub(super) fn before_route(path: &str) -> Option<&str> {
-    let below_v1 = OWN.iter().chain(&OWN_BELOW).chain(&PATHS).filter_map(|route| route.strip_prefix("/v1/"));
-    let before =
-        |route: &str| path.strip_suffix(route)?.strip_suffix('/').filter(|base| base.ends_with("/v1"));
+    let below_v1 = OWN
+        .iter()
+        .chain(&OWN_BELOW)
+        .chain(&PATHS)
+        .filter_map(|route| route.strip_prefix("/v1/"));
+    let before = |route: &str| {
+        path.strip_suffix(route)?
+            .strip_suffix('/')
+            .filter(|base| base.ends_with("/v1"))
+    };
     let chat = path.strip_suffix("/chat/completions");
-    below_v1.into_iter().find_map(before).or(chat).or_else(|| path.strip_suffix("/health"))
+    below_v1
+        .into_iter()
+        .find_map(before)
+        .or(chat)
+        .or_else(|| path.strip_suffix("/health"))
 }
 
 fn is_path(path: &str) -> bool {
     let good = |part: &str| {
         !matches!(part, "" | "." | "..")
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte))
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte))
     };
-    path.len() <= LONGEST && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(good))
+    path.len() <= LONGEST
+        && path
+            .strip_prefix('/')
+            .is_some_and(|rest| rest.split('/').all(good))
 }
 
 fn is_own(path: &str) -> bool {
-    let is_below =
-        |own: &&str| path.strip_prefix(*own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let is_below = |own: &&str| {
+        path.strip_prefix(*own)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     OWN.contains(&path) || OWN_BELOW.iter().any(is_below)
 }
 
@@ -142,8 +179,17 @@ mod tests {
     #[test]
     fn paths_are_added_and_removed() {
         let mut mistakes = Mistakes::default();
-        let paths = ["!/generate", "/flush_cache", "/flush_cache", "!/rerank", "/rerank"];
-        let file = RelayFile { paths: paths.map(str::to_owned).into(), ..RelayFile::default() };
+        let paths = [
+            "!/generate",
+            "/flush_cache",
+            "/flush_cache",
+            "!/rerank",
+            "/rerank",
+        ];
+        let file = RelayFile {
+            paths: paths.map(str::to_owned).into(),
+            ..RelayFile::default()
+        };
         let relayed = Relayed::resolve(&file, &mut mistakes);
         assert_eq!(mistakes, Mistakes::default());
         for (path, is_relayed) in [
@@ -162,12 +208,22 @@ mod tests {
     #[test]
     fn what_is_rewritten_is_relayed_else() {
         let mut mistakes = Mistakes::default();
-        let rewritten = ["/invocations", "/generate", "/v1/models", "x"].map(str::to_owned).into();
-        let relayed = Relayed::resolve(&RelayFile { rewritten, ..RelayFile::default() }, &mut mistakes);
+        let rewritten = ["/invocations", "/generate", "/v1/models", "x"]
+            .map(str::to_owned)
+            .into();
+        let relayed = Relayed::resolve(
+            &RelayFile {
+                rewritten,
+                ..RelayFile::default()
+            },
+            &mut mistakes,
+        );
         for path in ["/invocations", "/generate"] {
             assert!(relayed.has(path) && relayed.rewrites(path), "{path}");
         }
-        assert!(relayed.has("/rerank") && !relayed.rewrites("/rerank") && !relayed.has("/v1/models"));
+        assert!(
+            relayed.has("/rerank") && !relayed.rewrites("/rerank") && !relayed.has("/v1/models")
+        );
         let mistakes = mistakes.to_string();
         assert!(
             mistakes.contains("relay.rewritten[2]") && mistakes.contains("relay.rewritten[3]"),
@@ -190,7 +246,11 @@ mod tests {
         ] {
             let mut mistakes = Mistakes::default();
             assert_eq!(root_path(given, &mut mistakes).as_deref(), path, "{given}");
-            assert_eq!(mistakes.to_string().contains("root_path"), is_mistake, "{given}: {mistakes}");
+            assert_eq!(
+                mistakes.to_string().contains("root_path"),
+                is_mistake,
+                "{given}: {mistakes}"
+            );
         }
     }
 
@@ -219,9 +279,15 @@ mod tests {
             "/health",
         ] {
             let mut mistakes = Mistakes::default();
-            let file = RelayFile { paths: vec![path.to_owned()], ..RelayFile::default() };
+            let file = RelayFile {
+                paths: vec![path.to_owned()],
+                ..RelayFile::default()
+            };
             Relayed::resolve(&file, &mut mistakes);
-            assert!(mistakes.to_string().contains("relay.paths[0]"), "{path}: {mistakes}");
+            assert!(
+                mistakes.to_string().contains("relay.paths[0]"),
+                "{path}: {mistakes}"
+            );
         }
     }
 }

@@ -22,12 +22,18 @@ impl Config {
         // Tables that need a store change together with its place.
         let is_other_store = now.store.place != old.store.place;
         if is_other_store {
-            keep(&mut now.shared_limits, &old.shared_limits, "shared_limits", &mut kept);
+            keep(
+                &mut now.shared_limits,
+                &old.shared_limits,
+                "shared_limits",
+                &mut kept,
+            );
             keep(&mut now.batch, &old.batch, "batch", &mut kept);
         }
         now.restore(old, "", &mut kept);
         (self.limits, self.timeouts) = (self.file.limits.clone(), self.file.timeouts.clone());
-        (self.listen, self.admin_listen, self.threads) = (before.listen, before.admin_listen, before.threads);
+        (self.listen, self.admin_listen, self.threads) =
+            (before.listen, before.admin_listen, before.threads);
         self.root_path.clone_from(&before.root_path);
         self.tls.clone_from(&before.tls);
         self.log = self.file.log.clone();
@@ -45,17 +51,26 @@ impl Config {
                        insecure_no_auth = true";
             mistakes.add("auth.key", why);
         }
-        mistakes.into_result(kept).map_err(|mistakes| mistakes.located(&self.origins))
+        mistakes
+            .into_result(kept)
+            .map_err(|mistakes| mistakes.located(&self.origins))
     }
 }
 
 /// Returns the current metadata of all files that a configuration is read from.
 pub(super) fn marks(path: Option<&Path>, file: &File) -> FileStamps {
     let named = file.upstream.iter().flat_map(|upstream| {
-        [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
+        [
+            &upstream.api_key_file,
+            &upstream.ca_file,
+            &upstream.client_cert_file,
+            &upstream.client_key_file,
+        ]
     });
     let named = named.chain([&file.harmony.vocabulary_file]);
-    let named = named.map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty());
+    let named = named
+        .map(PathBuf::as_path)
+        .filter(|path| !path.as_os_str().is_empty());
     FileStamps::of(path.into_iter().chain(named))
 }
 
@@ -66,14 +81,20 @@ mod tests {
     #[test]
     fn tables_that_need_a_store_wait_for_the_restart_with_it() {
         let read = |text: &str| {
-            Config::read(&format!("[[upstream]]\nurl = \"http://a:1\"\n{text}"), &[&Overrides::default()])
-                .unwrap()
+            Config::read(
+                &format!("[[upstream]]\nurl = \"http://a:1\"\n{text}"),
+                &[&Overrides::default()],
+            )
+            .unwrap()
         };
         let before = read("[store]\nplace = \"off\"");
         let mut shared = read(
             "[store]\nplace = \"postgres://u@h/d\"\n[shared_limits]\nenabled = true\n[batch]\nenabled = true\nmax_lines = 7",
         );
-        assert_eq!(shared.restore_fixed(&before).unwrap(), ["shared_limits", "batch", "store"]);
+        assert_eq!(
+            shared.restore_fixed(&before).unwrap(),
+            ["shared_limits", "batch", "store"]
+        );
         assert_eq!((shared.shared_limits, shared.batch.enabled), (None, false));
         assert_eq!(shared.store.place, before.store.place);
         // With the same store they change at once.
@@ -82,6 +103,9 @@ mod tests {
             "[store]\nplace = \"postgres://u@h/d\"\n[shared_limits]\nenabled = true\n[batch]\nmax_lines = 7",
         );
         assert_eq!(shared.restore_fixed(&before).unwrap(), [] as [&str; 0]);
-        assert_eq!((shared.shared_limits.is_some(), shared.batch.max_lines), (true, 7));
+        assert_eq!(
+            (shared.shared_limits.is_some(), shared.batch.max_lines),
+            (true, 7)
+        );
     }
 }

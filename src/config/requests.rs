@@ -51,17 +51,32 @@ impl TryFrom<Value> for MediaUrls {
             Value::String(word) => match word.as_str() {
                 "public" => Ok(Self::Public),
                 "data" => Ok(Self::Data),
-                _ => Err(suggest(format!("must be {EITHER}"), &word, ["public", "data"])),
+                _ => Err(suggest(
+                    format!("must be {EITHER}"),
+                    &word,
+                    ["public", "data"],
+                )),
             },
-            Value::Array(_) => value.try_into().map(Self::Hosts).map_err(|error| error.message().to_owned()),
+            Value::Array(_) => value
+                .try_into()
+                .map(Self::Hosts)
+                .map_err(|error| error.message().to_owned()),
             other => Err(format!("expected {EITHER}, found {}", other.type_str())),
         }
     }
 }
 
 /// Returns the rules for client requests, including the bounds from `[limits]`.
-pub(super) fn rules(requests: &Requests, limits: &Limits, mistakes: &mut Mistakes) -> Option<Arc<Rules>> {
-    let Requests { media_urls, allowed_fields, ranges } = requests;
+pub(super) fn rules(
+    requests: &Requests,
+    limits: &Limits,
+    mistakes: &mut Mistakes,
+) -> Option<Arc<Rules>> {
+    let Requests {
+        media_urls,
+        allowed_fields,
+        ranges,
+    } = requests;
     let media = match media_urls {
         MediaUrls::Public => Media::Public,
         MediaUrls::Data => Media::Data,
@@ -86,5 +101,10 @@ pub(super) fn rules(requests: &Requests, limits: &Limits, mistakes: &mut Mistake
         choices: number(limits.max_choices),
         logprobs: number(limits.max_logprobs),
     };
-    Some(Arc::new(Rules { media, allowed: allowed_fields.clone(), ranges: *ranges, caps }))
+    Some(Arc::new(Rules {
+        media,
+        allowed: allowed_fields.clone(),
+        ranges: *ranges,
+        caps,
+    }))
 }

@@ -123,10 +123,12 @@ impl Flag {
         let argument = Arg::new(self.name).long(self.name).help(self.help);
         match &self.default {
             Some(Value::Boolean(_)) => argument.action(ArgAction::SetTrue),
-            Some(Value::Integer(_)) => argument.value_name(self.value).value_parser(value_parser!(usize)),
-            Some(Value::String(text)) => {
-                argument.value_name(self.value).help(format!("{} [default: {text}]", self.help))
-            }
+            Some(Value::Integer(_)) => argument
+                .value_name(self.value)
+                .value_parser(value_parser!(usize)),
+            Some(Value::String(text)) => argument
+                .value_name(self.value)
+                .help(format!("{} [default: {text}]", self.help)),
             _ => argument.value_name(self.value).action(ArgAction::Append),
         }
     }
@@ -135,10 +137,18 @@ impl Flag {
     pub(super) fn given(&self, matches: &ArgMatches) -> Option<Value> {
         match &self.default {
             Some(Value::Boolean(_)) => matches.get_flag(self.name).then_some(Value::Boolean(true)),
-            Some(Value::Integer(_)) => matches.get_one::<usize>(self.name).map(|number| integer(*number)),
-            Some(Value::String(_)) => matches.get_one::<String>(self.name).cloned().map(Value::String),
+            Some(Value::Integer(_)) => matches
+                .get_one::<usize>(self.name)
+                .map(|number| integer(*number)),
+            Some(Value::String(_)) => matches
+                .get_one::<String>(self.name)
+                .cloned()
+                .map(Value::String),
             _ => {
-                let all = matches.get_many::<String>(self.name)?.cloned().map(Value::String);
+                let all = matches
+                    .get_many::<String>(self.name)?
+                    .cloned()
+                    .map(Value::String);
                 Some(Value::Array(all.collect()))
             }
         }
@@ -150,11 +160,16 @@ impl Flag {
             Some(Value::Boolean(_)) => match text {
                 "true" | "1" => Ok(Value::Boolean(true)),
                 "false" | "0" => Ok(Value::Boolean(false)),
-                word => Err(suggest("must be true or false".to_owned(), word, ["true", "false"])),
+                word => Err(suggest(
+                    "must be true or false".to_owned(),
+                    word,
+                    ["true", "false"],
+                )),
             },
-            Some(Value::Integer(_)) => {
-                text.parse().map(integer).map_err(|_| "must be a whole number".to_owned())
-            }
+            Some(Value::Integer(_)) => text
+                .parse()
+                .map(integer)
+                .map_err(|_| "must be a whole number".to_owned()),
             Some(Value::String(_)) => Ok(Value::from(text)),
             _ => Ok(list(text)),
         }
@@ -172,11 +187,20 @@ pub(super) fn list(text: &str) -> Value {
 
 /// Returns the path of a key in a table.
 pub(super) fn join(table: &str, key: &str) -> String {
-    if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }
+    if table.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{table}.{key}")
+    }
 }
 
 /// Restores the value of a key that needs a restart, and notes the key if it differs.
-pub(super) fn keep<T: Clone + PartialEq>(now: &mut T, before: &T, key: &str, kept: &mut Vec<String>) {
+pub(super) fn keep<T: Clone + PartialEq>(
+    now: &mut T,
+    before: &T,
+    key: &str,
+    kept: &mut Vec<String>,
+) {
     if now != before {
         now.clone_from(before);
         kept.push(key.to_owned());

@@ -27,7 +27,11 @@ pub enum WhenAway {
 impl SharedLimitsFile {
     /// Returns the rule for an unavailable store; `None` if limits are not shared. Reports a store that processes do
     /// not share.
-    pub(super) fn resolve(&self, store: Option<&StoreLocation>, mistakes: &mut Mistakes) -> Option<WhenAway> {
+    pub(super) fn resolve(
+        &self,
+        store: Option<&StoreLocation>,
+        mistakes: &mut Mistakes,
+    ) -> Option<WhenAway> {
         if !self.enabled {
             return None;
         }
@@ -53,13 +57,17 @@ mod tests {
             let text = format!(
                 "[[upstream]]\nurl = \"http://a:1\"\n[store]\nplace = \"{place}\"\n[shared_limits]\n{lines}\n"
             );
-            let config = Config::read(&text, &[&Overrides::default()]).map(|config| config.shared_limits);
+            let config =
+                Config::read(&text, &[&Overrides::default()]).map(|config| config.shared_limits);
             config.map_err(|mistakes| mistakes.to_string())
         };
         let database = "postgres://u@h/d";
         assert_eq!(read("", "memory"), Ok(None));
         assert_eq!(read("enabled = true", database), Ok(Some(WhenAway::Open)));
-        assert_eq!(read("enabled = true\nwhen_away = \"closed\"", database), Ok(Some(WhenAway::Closed)));
+        assert_eq!(
+            read("enabled = true\nwhen_away = \"closed\"", database),
+            Ok(Some(WhenAway::Closed))
+        );
         let told = read("enabled = true", "memory").unwrap_err();
         assert!(
             told.starts_with("shared_limits.enabled: needs a store that several processes share"),

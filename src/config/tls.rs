@@ -52,8 +52,9 @@ impl TlsConfig {
     /// Checks the settings and reads the files. Returns `None` without a certificate, or if there is a mistake.
     pub(super) fn resolve(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
         let given = |path: &PathBuf| !path.as_os_str().is_empty();
-        let mut missing =
-            |key, other: &str| mistakes.add_none(key, format!("missing, although there is a {other}"));
+        let mut missing = |key, other: &str| {
+            mistakes.add_none(key, format!("missing, although there is a {other}"))
+        };
         match (given(&file.cert_file), given(&file.key_file)) {
             (true, true) => {}
             (true, false) => return missing("tls.key_file", "cert_file"),
@@ -73,7 +74,12 @@ impl TlsConfig {
         match ServerIdentity::read(&files) {
             Ok(identity) => {
                 let (handshake, max_handshakes) = (file.handshake, file.max_handshakes);
-                Some(Self { files, identity, handshake, max_handshakes })
+                Some(Self {
+                    files,
+                    identity,
+                    handshake,
+                    max_handshakes,
+                })
             }
             Err(wrong) => mistakes.add_none(&format!("tls.{}", wrong.key), wrong.why),
         }
@@ -91,13 +97,25 @@ pub(super) fn trust(
     if !secure {
         let said = [
             ("ca_file", !file.ca_file.as_os_str().is_empty()),
-            ("client_cert_file", !file.client_cert_file.as_os_str().is_empty()),
-            ("client_key_file", !file.client_key_file.as_os_str().is_empty()),
+            (
+                "client_cert_file",
+                !file.client_cert_file.as_os_str().is_empty(),
+            ),
+            (
+                "client_key_file",
+                !file.client_key_file.as_os_str().is_empty(),
+            ),
             ("server_name", !file.server_name.is_empty()),
-            ("danger_accept_invalid_certs", file.danger_accept_invalid_certs),
+            (
+                "danger_accept_invalid_certs",
+                file.danger_accept_invalid_certs,
+            ),
         ];
         for (key, _) in said.iter().filter(|(_, said)| *said) {
-            mistakes.add(path(key), "the engine's address does not begin with https://");
+            mistakes.add(
+                path(key),
+                "the engine's address does not begin with https://",
+            );
         }
         return None;
     }
@@ -110,5 +128,7 @@ pub(super) fn trust(
         accept_any: file.danger_accept_invalid_certs,
         http2: file.http == HttpVersion::Http2,
     };
-    Trust::read(&files).map_err(|wrong| mistakes.add(path(wrong.key), wrong.why)).ok()
+    Trust::read(&files)
+        .map_err(|wrong| mistakes.add(path(wrong.key), wrong.why))
+        .ok()
 }

@@ -45,7 +45,8 @@ impl TraceVariables {
     }
 
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>, mistakes: &mut Mistakes) -> Self {
-        let off = variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        let off = variable("OTEL_SDK_DISABLED")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
             || variable("OTEL_TRACES_EXPORTER").is_some_and(|value| value == "none");
         if off {
             return Self::default();
@@ -57,7 +58,10 @@ impl TraceVariables {
                 .find_map(|name| variable(&name).map(|value| (name, value)))
         };
         let headers = either("HEADERS").map(|(_, value)| Hidden(value));
-        let this = Self { endpoint: either("ENDPOINT"), headers };
+        let this = Self {
+            endpoint: either("ENDPOINT"),
+            headers,
+        };
         let protocol = either("PROTOCOL").filter(|(_, protocol)| protocol != "http/protobuf");
         if let Some((name, _)) = protocol.filter(|_| this.endpoint.is_some()) {
             mistakes.given(name, "traces are exported as http/protobuf alone");
@@ -86,23 +90,43 @@ impl TraceConfig {
         variables: impl Iterator<Item = &'v TraceVariables> + Clone,
         mistakes: &mut Mistakes,
     ) -> Option<Arc<Self>> {
-        let headers = variables.clone().find_map(|variables| variables.headers.as_ref());
-        let is_exact = variables.filter_map(TraceVariables::exact).any(|exact| *exact == *file.endpoint);
+        let headers = variables
+            .clone()
+            .find_map(|variables| variables.headers.as_ref());
+        let is_exact = variables
+            .filter_map(TraceVariables::exact)
+            .any(|exact| *exact == *file.endpoint);
         if !(0.0..=1.0).contains(&file.sample) {
             mistakes.add("trace.sample", "must be a number from 0 to 1");
         }
         let of_file = of_file(file, mistakes);
-        let of_variable = headers.map(|headers| of_variable(&headers.0, mistakes)).unwrap_or_default();
+        let of_variable = headers
+            .map(|headers| of_variable(&headers.0, mistakes))
+            .unwrap_or_default();
         if file.endpoint.is_empty() {
             return None;
         }
         if !cfg!(feature = "otlp") {
-            return mistakes.add_none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
+            return mistakes.add_none(
+                "trace.endpoint",
+                "this build exports no traces (cargo feature otlp)",
+            );
         }
-        let url = url(&file.endpoint, is_exact).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
+        let url = url(&file.endpoint, is_exact)
+            .map_err(|why| mistakes.add("trace.endpoint", why))
+            .ok()?;
         // Precedence as everywhere: the environment overrides the file.
-        let headers = if of_variable.is_empty() { of_file } else { of_variable };
-        Some(Arc::new(Self { url, headers, sample: file.sample, timeout: *file.timeout }))
+        let headers = if of_variable.is_empty() {
+            of_file
+        } else {
+            of_variable
+        };
+        Some(Arc::new(Self {
+            url,
+            headers,
+            sample: file.sample,
+            timeout: *file.timeout,
+        }))
     }
 }
 
@@ -111,7 +135,10 @@ impl TraceConfig {
 fn url(endpoint: &str, is_exact: bool) -> Result<String, &'static str> {
     const EXAMPLE: &str = "must be an address such as http://127.0.0.1:4318";
     let uri: Uri = endpoint.parse().map_err(|_| EXAMPLE)?;
-    let authority = uri.authority().filter(|authority| !authority.host().is_empty()).ok_or(EXAMPLE)?;
+    let authority = uri
+        .authority()
+        .filter(|authority| !authority.host().is_empty())
+        .ok_or(EXAMPLE)?;
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => {
@@ -139,25 +166,41 @@ fn of_file(file: &Trace, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
     }
     let path = "trace.headers_file";
     let read = secret::read(&file.headers_file).and_then(|text| {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let all: Option<Vec<_>> = lines.map(|line| header(line.split_once(':')?)).collect();
-        all.filter(|all| !all.is_empty()).ok_or_else(|| LINE.to_owned())
+        all.filter(|all| !all.is_empty())
+            .ok_or_else(|| LINE.to_owned())
     });
-    read.map_err(|why| mistakes.add(path, why)).unwrap_or_default()
+    read.map_err(|why| mistakes.add(path, why))
+        .unwrap_or_default()
 }
 
 /// Parses headers of the form `name=value,name=value`, with percent-encoded values, as OpenTelemetry defines them.
 fn of_variable(text: &str, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
-    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pairs = text
+        .split(',')
+        .map(str::trim)
+        .filter(|pair| !pair.is_empty());
     let decoded = |pair: &str| {
         let (name, value) = pair.split_once('=')?;
-        let escaped = value.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
-        let (value, _) = form_urlencoded::parse(escaped.as_bytes()).next().unwrap_or_default();
+        let escaped = value
+            .replace('+', "%2B")
+            .replace('&', "%26")
+            .replace('=', "%3D");
+        let (value, _) = form_urlencoded::parse(escaped.as_bytes())
+            .next()
+            .unwrap_or_default();
         header((name, &value))
     };
     let all: Option<Vec<_>> = pairs.map(decoded).collect();
     all.unwrap_or_else(|| {
-        mistakes.given("OTEL_EXPORTER_OTLP_HEADERS", "must be NAME=VALUE,NAME=VALUE");
+        mistakes.given(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "must be NAME=VALUE,NAME=VALUE",
+        );
         Vec::new()
     })
 }
@@ -177,22 +220,38 @@ mod tests {
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),
             ("http://collector/otlp", "http://collector/otlp/v1/traces"),
-            ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
-            ("http://[::1]:4318/v1/traces/", "http://[::1]:4318/v1/traces"),
+            (
+                "http://collector:4318/v1/traces",
+                "http://collector:4318/v1/traces",
+            ),
+            (
+                "http://[::1]:4318/v1/traces/",
+                "http://[::1]:4318/v1/traces",
+            ),
         ] {
             assert_eq!(url(endpoint, false).as_deref(), Ok(expected));
         }
         // OpenTelemetry has the URL for traces used as it is. One that is a host alone means the usual path.
         for (endpoint, expected) in [
-            ("http://collector/ingest/otel", "http://collector/ingest/otel"),
+            (
+                "http://collector/ingest/otel",
+                "http://collector/ingest/otel",
+            ),
             ("http://collector/v1/traces/", "http://collector/v1/traces/"),
             ("http://collector:4318", "http://collector:4318/v1/traces"),
         ] {
             assert_eq!(url(endpoint, true).as_deref(), Ok(expected));
         }
-        for wrong in
-            ["", "x", "collector:4318", "https://a", "http://u:p@a", "http://a?b", "ftp://a", "http://"]
-        {
+        for wrong in [
+            "",
+            "x",
+            "collector:4318",
+            "https://a",
+            "http://u:p@a",
+            "http://a?b",
+            "ftp://a",
+            "http://",
+        ] {
             assert!(url(wrong, false).is_err(), "{wrong}");
         }
     }
@@ -201,8 +260,12 @@ mod tests {
     fn the_environment_speaks_opentelemetry() {
         let read = |pairs: &[(&str, &str)]| {
             let mut mistakes = Mistakes::default();
-            let variable =
-                |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+            let variable = |name: &str| {
+                pairs
+                    .iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, value)| (*value).to_owned())
+            };
             let read = TraceVariables::read(variable, &mut mistakes);
             (
                 read.endpoint.map(|(_, value)| value),
@@ -210,15 +273,26 @@ mod tests {
                 mistakes == Mistakes::default(),
             )
         };
-        let (base, own) =
-            (("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b"));
+        let (base, own) = (
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b"),
+        );
         let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "a=b");
         let said = |text: &str| Some(text.to_owned());
         assert_eq!(read(&[]), (None, None, true));
-        assert_eq!(read(&[base, headers]), (said("http://a"), said("a=b"), true));
+        assert_eq!(
+            read(&[base, headers]),
+            (said("http://a"), said("a=b"), true)
+        );
         assert_eq!(read(&[base, own]), (said("http://b"), None, true));
-        assert_eq!(read(&[base, ("OTEL_SDK_DISABLED", "true")]), (None, None, true));
-        assert_eq!(read(&[base, ("OTEL_TRACES_EXPORTER", "none")]), (None, None, true));
+        assert_eq!(
+            read(&[base, ("OTEL_SDK_DISABLED", "true")]),
+            (None, None, true)
+        );
+        assert_eq!(
+            read(&[base, ("OTEL_TRACES_EXPORTER", "none")]),
+            (None, None, true)
+        );
         assert!(!read(&[base, ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).2);
         assert!(read(&[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]).2);
     }
@@ -226,17 +300,29 @@ mod tests {
     #[test]
     fn headers_are_secrets() {
         let mut mistakes = Mistakes::default();
-        let headers = of_variable("authorization=Bearer%20a+b, x-tenant=t&u=v ,", &mut mistakes);
+        let headers = of_variable(
+            "authorization=Bearer%20a+b, x-tenant=t&u=v ,",
+            &mut mistakes,
+        );
         let shown: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.value().to_str().unwrap().to_owned()))
             .collect();
-        assert_eq!(shown, [("authorization", "Bearer a+b".to_owned()), ("x-tenant", "t&u=v".to_owned())]);
+        assert_eq!(
+            shown,
+            [
+                ("authorization", "Bearer a+b".to_owned()),
+                ("x-tenant", "t&u=v".to_owned())
+            ]
+        );
         assert_eq!(mistakes, Mistakes::default());
         for wrong in ["sk-CANARY", "a b=c", "a=", "=b"] {
             let mut mistakes = Mistakes::default();
             assert!(of_variable(wrong, &mut mistakes).is_empty());
-            assert_eq!(mistakes.to_string(), "OTEL_EXPORTER_OTLP_HEADERS: must be NAME=VALUE,NAME=VALUE");
+            assert_eq!(
+                mistakes.to_string(),
+                "OTEL_EXPORTER_OTLP_HEADERS: must be NAME=VALUE,NAME=VALUE"
+            );
         }
     }
 }

@@ -27,7 +27,10 @@ impl Config {
                 let found = options(Some(place), None);
                 let is_served = model.upstreams.is_empty() || model.upstreams.contains(&at);
                 let is_listed = upstream.models.is_empty()
-                    || upstream.models.iter().any(|one| model_name::covers(one, &model.name));
+                    || upstream
+                        .models
+                        .iter()
+                        .any(|one| model_name::covers(one, &model.name));
                 if found != own && is_served && is_listed {
                     warn(&format!(" of model \"{}\"", model.name), &found);
                 }
@@ -50,7 +53,11 @@ fn readers(options: &Options) -> String {
         ("harmony", options.harmony != Harmony::Off),
         ("think.mode", options.think.mode != ThinkMode::Off),
     ];
-    let named: Vec<_> = all.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+    let named: Vec<_> = all
+        .into_iter()
+        .filter(|(_, is_on)| *is_on)
+        .map(|(name, _)| name)
+        .collect();
     named.join(", ")
 }
 
@@ -98,7 +105,11 @@ mod tests {
             name = "o"
             wire = { harmony = "text" }
             "#,
-            &[("parser", "a"), ("parser, think.mode of model \"m\"", "a"), ("harmony of model \"o\"", "b")],
+            &[
+                ("parser", "a"),
+                ("parser, think.mode of model \"m\"", "a"),
+                ("harmony of model \"o\"", "b"),
+            ],
         );
     }
 

@@ -99,8 +99,14 @@ impl UpstreamConfig {
             );
         }
         let all = files.iter().enumerate();
-        let all: Vec<_> = all.map(|(at, one)| Self::resolve(at, one, checks_keys, mistakes)).collect();
-        for (at, one) in all.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref()?))) {
+        let all: Vec<_> = all
+            .map(|(at, one)| Self::resolve(at, one, checks_keys, mistakes))
+            .collect();
+        for (at, one) in all
+            .iter()
+            .enumerate()
+            .filter_map(|(at, one)| Some((at, one.as_ref()?)))
+        {
             let mut before = all.iter().take(at);
             if let Some(other) =
                 before.position(|other| other.as_ref().is_some_and(|other| other.name == one.name))
@@ -115,9 +121,16 @@ impl UpstreamConfig {
         all.into_iter().collect()
     }
 
-    fn resolve(at: usize, file: &UpstreamFile, checks_keys: bool, mistakes: &mut Mistakes) -> Option<Self> {
+    fn resolve(
+        at: usize,
+        file: &UpstreamFile,
+        checks_keys: bool,
+        mistakes: &mut Mistakes,
+    ) -> Option<Self> {
         let path = |key: &str| format!("upstream[{at}].{key}");
-        let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
+        let target = target(&file.url)
+            .map_err(|why| mistakes.add(path("url"), why))
+            .ok();
         let engine = engine::named(&file.engine).or_else(|| {
             let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
             let why = format!("unknown engine; one of {}", names.join(", "));
@@ -128,15 +141,26 @@ impl UpstreamConfig {
             mistakes.add(path("pods"), "must be a label selector such as app=vllm");
         }
         let auth = credentials(&path("api_key_file"), file, checks_keys, mistakes);
-        let TargetTable { host, port, prefix, secure } = target?;
+        let TargetTable {
+            host,
+            port,
+            prefix,
+            secure,
+        } = target?;
         let tls = tls::trust(file, (&host, secure), &path, mistakes);
         Some(Self {
-            name: if file.name.is_empty() { format!("{host}:{port}") } else { file.name.clone() },
+            name: if file.name.is_empty() {
+                format!("{host}:{port}")
+            } else {
+                file.name.clone()
+            },
             host,
             port,
             tls,
             http: file.http,
-            pods: Some(file.pods.as_str()).filter(|selector| !selector.is_empty()).map(Into::into),
+            pods: Some(file.pods.as_str())
+                .filter(|selector| !selector.is_empty())
+                .map(Into::into),
             prefix,
             engine: engine?,
             version,
@@ -166,20 +190,25 @@ fn configured_identity(
     let is_open = file.engine == "auto";
     let version = match file.engine_version.as_str() {
         "" => None,
-        _ if is_open => mistakes
-            .add_none(&path("engine_version"), "says nothing while engine = \"auto\"; name the engine"),
+        _ if is_open => mistakes.add_none(
+            &path("engine_version"),
+            "says nothing while engine = \"auto\"; name the engine",
+        ),
         text => match text.parse() {
             Ok(version) => Some(version),
-            Err(_) => mistakes.add_none(&path("engine_version"), "must be a release such as 0.21.0"),
+            Err(_) => {
+                mistakes.add_none(&path("engine_version"), "must be a release such as 0.21.0")
+            }
         },
     };
     let front = match file.front_end {
         FrontEnd::Auto => None,
         FrontEnd::Own => Some(Front::Own),
         FrontEnd::Rust if engine.is_none_or(|engine| engine.name == "vllm") => Some(Front::Rust),
-        FrontEnd::Rust => {
-            mistakes.add_none(&path("front_end"), "only vllm has one in Rust; name it as the engine")
-        }
+        FrontEnd::Rust => mistakes.add_none(
+            &path("front_end"),
+            "only vllm has one in Rust; name it as the engine",
+        ),
     };
     (version, front)
 }
@@ -214,7 +243,10 @@ fn target(url: &str) -> Result<TargetTable, String> {
         return Err(example());
     }
     // An invalid port is a mistake, and not replaced by the default.
-    let written = authority.as_str().strip_prefix(authority.host()).unwrap_or("");
+    let written = authority
+        .as_str()
+        .strip_prefix(authority.host())
+        .unwrap_or("");
     let port = match written.strip_prefix(':').map(str::parse::<u16>) {
         None => usual,
         Some(Ok(port)) if port > 0 => port,
@@ -228,7 +260,12 @@ fn target(url: &str) -> Result<TargetTable, String> {
         ));
     }
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
-    Ok(TargetTable { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
+    Ok(TargetTable {
+        host: authority.host().to_owned(),
+        port,
+        prefix: prefix.to_owned(),
+        secure,
+    })
 }
 
 /// Returns advice for a URL without a scheme. The text is repeated only if it has a port or names this machine;
@@ -237,7 +274,9 @@ fn without_scheme(url: &str) -> Option<String> {
     let whole = format!("http://{url}");
     let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
     let is_address = uri.port_u16().is_some()
-        || uri.host().is_some_and(|host| host == "localhost" || host.parse::<Ipv4Addr>().is_ok());
+        || uri
+            .host()
+            .is_some_and(|host| host == "localhost" || host.parse::<Ipv4Addr>().is_ok());
     let base = relay::before_route(uri.path()).unwrap_or_else(|| uri.path());
     let written = format!("http://{}{}", uri.authority()?, base.trim_end_matches('/'));
     (is_address && target(&written).is_ok()).then(|| format!("http:// is missing: write {written}"))
@@ -271,7 +310,12 @@ fn credentials(
 }
 
 /// Reports upstreams whose address is a listener of samewire itself. `name` is the key of that listener.
-pub(super) fn check_loops(all: &[UpstreamConfig], name: &str, listen: SocketAddr, mistakes: &mut Mistakes) {
+pub(super) fn check_loops(
+    all: &[UpstreamConfig],
+    name: &str,
+    listen: SocketAddr,
+    mistakes: &mut Mistakes,
+) {
     for (at, upstream) in all.iter().enumerate() {
         if upstream.port == listen.port() && is_here(&upstream.host, listen.ip()) {
             let why = format!(
@@ -286,8 +330,13 @@ pub(super) fn check_loops(all: &[UpstreamConfig], name: &str, listen: SocketAddr
 /// Returns true if the host is this machine, at an address where samewire listens.
 fn is_here(host: &str, listen: IpAddr) -> bool {
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(ip) => ip == listen || ip.is_unspecified() || ip.is_loopback() && listen.is_unspecified(),
-        Err(_) => host.eq_ignore_ascii_case("localhost") && (listen.is_loopback() || listen.is_unspecified()),
+        Ok(ip) => {
+            ip == listen || ip.is_unspecified() || ip.is_loopback() && listen.is_unspecified()
+        }
+        Err(_) => {
+            host.eq_ignore_ascii_case("localhost")
+                && (listen.is_loopback() || listen.is_unspecified())
+        }
     }
 }
 
@@ -307,7 +356,12 @@ mod tests {
             ("https://gateway/a/v1", "gateway", 443, "/a", true),
             ("https://vllm:8443", "vllm", 8443, "", true),
         ] {
-            let expected = TargetTable { host: host.to_owned(), port, prefix: prefix.to_owned(), secure };
+            let expected = TargetTable {
+                host: host.to_owned(),
+                port,
+                prefix: prefix.to_owned(),
+                secure,
+            };
             assert_eq!(target(url), Ok(expected), "{url}");
         }
         let ports = [
@@ -318,7 +372,15 @@ mod tests {
             "http://a:-1",
             "https://[::1]:70000",
         ];
-        let others = ["", "127.0.0.1:8000", "ftp://a", "http://u:p@a", "http://a?b", "http://", "http:// a"];
+        let others = [
+            "",
+            "127.0.0.1:8000",
+            "ftp://a",
+            "http://u:p@a",
+            "http://a?b",
+            "http://",
+            "http:// a",
+        ];
         for url in ports.into_iter().chain(others) {
             assert!(target(url).is_err(), "{url}");
         }
@@ -327,14 +389,26 @@ mod tests {
     #[test]
     fn what_is_nearly_an_address_is_told_as_one() {
         for (url, written) in [
-            ("localhost:8000", "http:// is missing: write http://localhost:8000"),
-            ("127.0.0.1:8000/v1", "http:// is missing: write http://127.0.0.1:8000/v1"),
+            (
+                "localhost:8000",
+                "http:// is missing: write http://localhost:8000",
+            ),
+            (
+                "127.0.0.1:8000/v1",
+                "http:// is missing: write http://127.0.0.1:8000/v1",
+            ),
             ("vllm:8000", "http:// is missing: write http://vllm:8000"),
             ("localhost", "http:// is missing: write http://localhost"),
-            ("localhost:8000/v1/chat/completions", "http:// is missing: write http://localhost:8000/v1"),
+            (
+                "localhost:8000/v1/chat/completions",
+                "http:// is missing: write http://localhost:8000/v1",
+            ),
             ("http://a:1/v1/chat/completions", "write http://a:1/v1"),
             ("http://a:1/v1/chat/completions/", "write http://a:1/v1"),
-            ("https://a/openai/chat/completions", "write https://a/openai"),
+            (
+                "https://a/openai/chat/completions",
+                "write https://a/openai",
+            ),
             ("http://a:1/v1/responses", "write http://a:1/v1"),
             ("http://a:1/b/v1/models", "write http://a:1/b/v1"),
             ("http://a:1/v1/rerank", "write http://a:1/v1"),
@@ -343,14 +417,25 @@ mod tests {
             let told = target(url).unwrap_err();
             assert!(told.ends_with(written), "{url}: {told}");
         }
-        for url in ["sk-CANARY", "sk-CANARY:sk-CANARY", "CANARY.a.b", "u:CANARY@h:1", "ftp://CANARY:1"] {
+        for url in [
+            "sk-CANARY",
+            "sk-CANARY:sk-CANARY",
+            "CANARY.a.b",
+            "u:CANARY@h:1",
+            "ftp://CANARY:1",
+        ] {
             assert_eq!(
                 target(url),
                 Err("must be an address such as http://127.0.0.1:8000".to_owned()),
                 "{url}"
             );
         }
-        for url in ["http://a/models", "http://a/openai", "http://a/v1/openai", "http://a/healthy"] {
+        for url in [
+            "http://a/models",
+            "http://a/openai",
+            "http://a/v1/openai",
+            "http://a/healthy",
+        ] {
             assert!(target(url).is_ok(), "{url}");
         }
     }

@@ -33,7 +33,11 @@ pub(crate) async fn check_address(
         Some(list) => list,
         None => {
             // A server that does not answer is no matter of its address.
-            let Ok(exchange) = sender.with_bounds(Bounds::within(LOOK)).send(models()).await else {
+            let Ok(exchange) = sender
+                .with_bounds(Bounds::within(LOOK))
+                .send(models())
+                .await
+            else {
                 return Ok(());
             };
             fetched = Answer::new(&exchange);
@@ -51,16 +55,25 @@ pub(crate) async fn check_address(
     if let Some(hint) = hint(sender).await {
         why = format!("{why}; {}", excerpt(&hint, 2 * QUOTED));
     }
-    Err(Failure { unreachable: false, why })
+    Err(Failure {
+        unreachable: false,
+        why,
+    })
 }
 
 fn is_foreign_chat(chat: &Answer) -> bool {
     // A model that the server does not have is a 404, too.
     let is_about_a_model = chat.whole.is_object() && chat.raw.contains("model");
-    let says = ["choices", "error"].iter().any(|key| chat.whole.get(key).is_some());
+    let says = ["choices", "error"]
+        .iter()
+        .any(|key| chat.whole.get(key).is_some());
     match chat.status {
         200 if is_page(chat) => true,
-        200 => chat.ended == Ended::Clean && !says && !chat.chunks().any(|frame| frame.json.is_object()),
+        200 => {
+            chat.ended == Ended::Clean
+                && !says
+                && !chat.chunks().any(|frame| frame.json.is_object())
+        }
         404 | 405 | 501 => !is_about_a_model,
         400 => is_page(chat),
         _ => false,
@@ -88,13 +101,19 @@ fn models() -> Request {
 async fn hint(sender: &Sender) -> Option<String> {
     let quick = sender.with_bounds(Bounds::within(LOOK));
     let (root, origin) = (sender.target().root(), sender.target().origin());
-    let at = |path: &str| Request { path: path.to_owned(), ..models() };
+    let at = |path: &str| Request {
+        path: path.to_owned(),
+        ..models()
+    };
     if origin != root && lists(quick.send_to_origin(at("/v1/models")).await) {
-        return Some(format!("GET {origin}/v1/models lists models: use {origin} as URL"));
+        return Some(format!(
+            "GET {origin}/v1/models lists models: use {origin} as URL"
+        ));
     }
     let is_without = lists(quick.send_to_root(at("/models")).await);
-    is_without
-        .then(|| format!("GET {root}/models lists models: this API has no /v1, below which samewire asks"))
+    is_without.then(|| {
+        format!("GET {root}/models lists models: this API has no /v1, below which samewire asks")
+    })
 }
 
 fn lists(answer: Result<Exchange, Failure>) -> bool {

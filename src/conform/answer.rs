@@ -77,8 +77,16 @@ impl Answer {
                 left.set(left.get().checked_sub(1).ok_or_else(too_many)?);
                 // Most servers name no event.
                 let is_plain = event.event == "message";
-                let name = if is_plain { Cow::Borrowed("message") } else { Cow::Owned(event.event) };
-                frames.push(Frame { name, json, raw: event.data });
+                let name = if is_plain {
+                    Cow::Borrowed("message")
+                } else {
+                    Cow::Owned(event.event)
+                };
+                frames.push(Frame {
+                    name,
+                    json,
+                    raw: event.data,
+                });
                 Ok(())
             });
             frames.shrink_to_fit();
@@ -105,8 +113,12 @@ impl Answer {
             Some(when) => format!("retry-after: {when}"),
             None => "without retry-after".to_owned(),
         };
-        matches!(self.status, 429 | 503)
-            .then(|| format!("the server takes no more requests for now (status {}, {when})", self.status))
+        matches!(self.status, 429 | 503).then(|| {
+            format!(
+                "the server takes no more requests for now (status {}, {when})",
+                self.status
+            )
+        })
     }
 
     /// Returns the frames but `[DONE]`.
@@ -140,13 +152,20 @@ impl Answer {
     pub(crate) fn ends(&self) -> Verdict {
         match self.ended {
             Ended::Clean => Verdict::Pass,
-            ended => Verdict::fail(&format!("{}, behind: {}", ended.name(), tail(&self.raw, 80))),
+            ended => Verdict::fail(&format!(
+                "{}, behind: {}",
+                ended.name(),
+                tail(&self.raw, 80)
+            )),
         }
     }
 
     /// Returns a pass if the content type is that of event streams.
     pub(crate) fn is_stream(&self) -> Verdict {
-        Verdict::check(self.content_type.starts_with("text/event-stream"), &self.beginning())
+        Verdict::check(
+            self.content_type.starts_with("text/event-stream"),
+            &self.beginning(),
+        )
     }
 
     /// Returns a pass if the content type is JSON, and the body one object.
@@ -218,17 +237,37 @@ mod tests {
     /// Small events and values take far more memory than their bytes, so their number is bounded.
     #[test]
     fn floods_of_small_events_and_values_are_given_up() {
-        for (event, kept) in [("data: 1\n\n", 50), ("data: x\n\n", 50), ("data: [1,2]\n\n", 25)] {
+        for (event, kept) in [
+            ("data: 1\n\n", 50),
+            ("data: x\n\n", 50),
+            ("data: [1,2]\n\n", 25),
+        ] {
             let stream = answer(&event.repeat(1000), 100);
-            assert!(stream.frames.len() <= kept, "{event:?}: {}", stream.frames.len());
-            assert_eq!(stream.unreadable.as_deref(), Some("it has more than 100 values"), "{event:?}");
+            assert!(
+                stream.frames.len() <= kept,
+                "{event:?}: {}",
+                stream.frames.len()
+            );
+            assert_eq!(
+                stream.unreadable.as_deref(),
+                Some("it has more than 100 values"),
+                "{event:?}"
+            );
             let stream = answer(&event.repeat(20), 100);
-            assert_eq!((stream.frames.len(), stream.unreadable), (20, None), "{event:?}");
+            assert_eq!(
+                (stream.frames.len(), stream.unreadable),
+                (20, None),
+                "{event:?}"
+            );
         }
         let list = |count: usize| format!("[{}1]", "1,".repeat(count - 1));
         for (count, is_kept) in [(99, true), (100, false), (1000, false)] {
             let whole = answer(&list(count), 100);
-            assert_eq!((whole.whole.is_array(), whole.unreadable.is_none()), (is_kept, is_kept), "{count}");
+            assert_eq!(
+                (whole.whole.is_array(), whole.unreadable.is_none()),
+                (is_kept, is_kept),
+                "{count}"
+            );
             assert!(whole.frames.is_empty());
         }
     }

@@ -87,14 +87,26 @@ pub(super) const ROWS: &[Row] = rows! {
     }
 };
 
-const FINISHES: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
-const TEXTS: [&str; 6] =
-    ["content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call"];
+const FINISHES: [&str; 5] = [
+    "stop",
+    "length",
+    "tool_calls",
+    "content_filter",
+    "function_call",
+];
+const TEXTS: [&str; 6] = [
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "refusal",
+    "tool_calls",
+    "function_call",
+];
 
 fn models(answer: &Answer) -> Verdict {
     let is_good = |model: &Value| model.fits("/id text, /object =model");
-    let holds =
-        answer.whole.fits("/object =list, /data list") && answer.whole.list("/data").iter().all(is_good);
+    let holds = answer.whole.fits("/object =list, /data list")
+        && answer.whole.list("/data").iter().all(is_good);
     Verdict::check(holds, &answer.raw)
 }
 
@@ -104,7 +116,10 @@ pub(super) fn done(answer: &Answer) -> Verdict {
     let last = answer.frames.last();
     let holds = count == 1 && last.is_some_and(Frame::is_done);
     let evidence = last.map_or("", |last| &last.raw);
-    Verdict::check(holds, &format!("[DONE] comes {count} times; the last event: {evidence}"))
+    Verdict::check(
+        holds,
+        &format!("[DONE] comes {count} times; the last event: {evidence}"),
+    )
 }
 
 /// Returns a pass if every chunk has the same string under a key.
@@ -117,7 +132,9 @@ pub(super) fn same(answer: &Answer, key: &str) -> Verdict {
 pub(super) fn same_created(answer: &Answer) -> Verdict {
     let created = |frame: &Frame| frame.json.member("created").as_u64();
     let first = answer.chunks().next().and_then(created);
-    answer.none(|frame| created(frame) != first || created(frame).is_none_or(|time| time > 100_000_000_000))
+    answer.none(|frame| {
+        created(frame) != first || created(frame).is_none_or(|time| time > 100_000_000_000)
+    })
 }
 
 /// Returns each choice of a frame with its index.
@@ -128,13 +145,15 @@ fn indexed(frame: &Frame) -> impl Iterator<Item = (u64, &Value)> {
 
 fn role(answer: &Answer) -> Verdict {
     let mut seen = BTreeSet::new();
-    let mut is_wrong =
-        |(index, choice): (u64, &Value)| seen.insert(index) != choice.fits("/delta/role =assistant");
+    let mut is_wrong = |(index, choice): (u64, &Value)| {
+        seen.insert(index) != choice.fits("/delta/role =assistant")
+    };
     answer.none(|frame| indexed(frame).any(&mut is_wrong))
 }
 
 fn choices(answer: &Answer) -> Verdict {
-    let is_good = |choice: &Value| choice.fits("/index whole, /delta object, /finish_reason string?");
+    let is_good =
+        |choice: &Value| choice.fits("/index whole, /delta object, /finish_reason string?");
     answer.none(|frame| {
         !frame.json.member("choices").is_array() || !frame.json.list("/choices").iter().all(is_good)
     })
@@ -146,7 +165,9 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
     let repeated = answer.none(|frame| {
         indexed(frame).any(|(index, choice)| {
             let count = finishes.entry(index).or_default();
-            let Some(finish) = choice.member("finish_reason").as_str() else { return false };
+            let Some(finish) = choice.member("finish_reason").as_str() else {
+                return false;
+            };
             *count += 1;
             *count > 1 || !FINISHES.contains(&finish)
         })
@@ -161,7 +182,11 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
 }
 
 fn finish_apart(answer: &Answer) -> Verdict {
-    let says = |choice: &Value| TEXTS.iter().any(|key| choice.member("delta").member(key).says());
+    let says = |choice: &Value| {
+        TEXTS
+            .iter()
+            .any(|key| choice.member("delta").member(key).says())
+    };
     answer.none(|frame| {
         indexed(frame).any(|(_, choice)| choice.member("finish_reason").is_string() && says(choice))
     })
@@ -172,7 +197,10 @@ fn reasoning(answer: &Answer) -> Verdict {
         ["reasoning_content", "reasoning"]
             .map(|key| frame.text(&format!("/choices/0/delta/{key}")).to_owned())
     };
-    if answer.chunks().all(|frame| both(frame).iter().all(String::is_empty)) {
+    if answer
+        .chunks()
+        .all(|frame| both(frame).iter().all(String::is_empty))
+    {
         return Verdict::Skipped("the model did not reason".to_owned());
     }
     answer.none(|frame| {
@@ -184,7 +212,9 @@ fn reasoning(answer: &Answer) -> Verdict {
 /// Returns a pass if usage comes once, in the last chunk, with empty choices.
 pub(super) fn usage_last(answer: &Answer) -> Verdict {
     let has = |frame: &Frame| frame.json.member("usage").is_object();
-    let Some(last) = answer.chunks().next_back() else { return Verdict::fail("") };
+    let Some(last) = answer.chunks().next_back() else {
+        return Verdict::fail("");
+    };
     if !last.json.fits("/usage object, /choices empty") {
         return Verdict::fail(&last.raw);
     }
@@ -197,13 +227,18 @@ pub(super) const COUNTS: [&str; 2] = ["prompt_tokens", "completion_tokens"];
 /// Returns true if the counts of a usage object are there and add up.
 pub(super) fn adds_up(usage: &Value, counts: [&str; 2]) -> bool {
     let [one, other] = counts.map(|name| usage.member(name).as_u64());
-    let sum = one.zip(other).and_then(|(one, other)| one.checked_add(other));
+    let sum = one
+        .zip(other)
+        .and_then(|(one, other)| one.checked_add(other));
     sum.is_some() && sum == usage.member("total_tokens").as_u64()
 }
 
 /// Returns a pass if the usage of the stream adds up.
 pub(super) fn usage_sum(answer: &Answer) -> Verdict {
-    let last = answer.chunks().rev().find(|frame| frame.json.member("usage").is_object());
+    let last = answer
+        .chunks()
+        .rev()
+        .find(|frame| frame.json.member("usage").is_object());
     match last {
         Some(frame) => Verdict::check(adds_up(frame.json.member("usage"), COUNTS), &frame.raw),
         None => Verdict::fail("no chunk has usage"),
@@ -238,7 +273,9 @@ fn call_header(answer: &Answer) -> Verdict {
             entries(frame).any(|entry| {
                 let parts = ["/id", "/type", "/function/name"].map(|key| entry.pointer(key));
                 match seen.insert(index(entry)) {
-                    true => parts.iter().any(|part| part.and_then(Value::as_str).is_none_or(str::is_empty)),
+                    true => parts
+                        .iter()
+                        .any(|part| part.and_then(Value::as_str).is_none_or(str::is_empty)),
                     false => parts.iter().any(Option::is_some),
                 }
             })
@@ -263,9 +300,13 @@ fn call_ids(answer: &Answer) -> Verdict {
     let mut ids = BTreeMap::new();
     with_calls(answer, || {
         answer.none(|frame| {
-            entries(frame).filter(|entry| !entry.text("/id").is_empty()).any(|entry| {
-                *ids.entry(entry.text("/id").to_owned()).or_insert_with(|| index(entry)) != index(entry)
-            })
+            entries(frame)
+                .filter(|entry| !entry.text("/id").is_empty())
+                .any(|entry| {
+                    *ids.entry(entry.text("/id").to_owned())
+                        .or_insert_with(|| index(entry))
+                        != index(entry)
+                })
         })
     })
 }
@@ -274,9 +315,14 @@ fn call_arguments(answer: &Answer) -> Verdict {
     let mut calls: BTreeMap<u64, String> = BTreeMap::new();
     with_calls(answer, || {
         for entry in answer.chunks().flat_map(entries) {
-            calls.entry(index(entry)).or_default().push_str(entry.text("/function/arguments"));
+            calls
+                .entry(index(entry))
+                .or_default()
+                .push_str(entry.text("/function/arguments"));
         }
-        let cut = answer.chunks().any(|frame| frame.text("/choices/0/finish_reason") == "length");
+        let cut = answer
+            .chunks()
+            .any(|frame| frame.text("/choices/0/finish_reason") == "length");
         match calls.values().find(|text| !is_object(text)) {
             Some(_) if cut => Verdict::Skipped("the answer was cut at the most tokens".to_owned()),
             Some(text) => Verdict::fail(text),
@@ -292,7 +338,12 @@ pub(super) fn is_object(text: &str) -> bool {
 
 fn call_finish(answer: &Answer) -> Verdict {
     with_calls(answer, || {
-        answer.none(|frame| !matches!(frame.text("/choices/0/finish_reason"), "" | "tool_calls" | "length"))
+        answer.none(|frame| {
+            !matches!(
+                frame.text("/choices/0/finish_reason"),
+                "" | "tool_calls" | "length"
+            )
+        })
     })
 }
 

@@ -69,14 +69,22 @@ const STOP_REASONS: [&str; 7] = [
 
 /// Returns the number of events of a type.
 fn count(answer: &Answer, kind: &str) -> usize {
-    answer.chunks().filter(|frame| frame.text("/type") == kind).count()
+    answer
+        .chunks()
+        .filter(|frame| frame.text("/type") == kind)
+        .count()
 }
 
 fn start(answer: &Answer) -> Verdict {
-    let Some(first) = answer.chunks().next() else { return Verdict::fail("") };
+    let Some(first) = answer.chunks().next() else {
+        return Verdict::fail("");
+    };
     let shapes = "/type =message_start, /message/role =assistant, /message/id text, /message/content empty, \
                   /message/usage/input_tokens whole";
-    Verdict::check(first.json.fits(shapes) && count(answer, "message_start") == 1, &first.raw)
+    Verdict::check(
+        first.json.fits(shapes) && count(answer, "message_start") == 1,
+        &first.raw,
+    )
 }
 
 fn blocks(answer: &Answer) -> Verdict {
@@ -95,22 +103,33 @@ fn blocks(answer: &Answer) -> Verdict {
         }
     });
     match verdict {
-        Verdict::Pass if open.is_some() => Verdict::fail("a block is open at the end of the stream"),
+        Verdict::Pass if open.is_some() => {
+            Verdict::fail("a block is open at the end of the stream")
+        }
         verdict => verdict,
     }
 }
 
 fn stop_reason(answer: &Answer) -> Verdict {
-    let delta = answer.chunks().find(|frame| frame.text("/type") == "message_delta");
-    let Some(delta) = delta else { return Verdict::fail("there is no message_delta") };
-    let fits = delta.json.fits("/delta/stop_reason text, /usage/output_tokens whole");
+    let delta = answer
+        .chunks()
+        .find(|frame| frame.text("/type") == "message_delta");
+    let Some(delta) = delta else {
+        return Verdict::fail("there is no message_delta");
+    };
+    let fits = delta
+        .json
+        .fits("/delta/stop_reason text, /usage/output_tokens whole");
     Verdict::check(fits && count(answer, "message_delta") == 1, &delta.raw)
 }
 
 fn stop(answer: &Answer) -> Verdict {
     let last = answer.frames.last();
     let holds = last.is_some_and(|last: &Frame| last.text("/type") == "message_stop");
-    Verdict::check(holds && count(answer, "message_stop") == 1, last.map_or("", |last| &last.raw))
+    Verdict::check(
+        holds && count(answer, "message_stop") == 1,
+        last.map_or("", |last| &last.raw),
+    )
 }
 
 /// Returns a skip if the model called no function.
@@ -119,7 +138,9 @@ fn no_call() -> Verdict {
 }
 
 fn calls(answer: &Answer) -> Verdict {
-    let cut = answer.chunks().any(|frame| frame.text("/delta/stop_reason") == "max_tokens");
+    let cut = answer
+        .chunks()
+        .any(|frame| frame.text("/delta/stop_reason") == "max_tokens");
     let mut arguments: BTreeMap<u64, String> = BTreeMap::new();
     let headers = answer.none(|frame| {
         let index = frame.json.member("index").as_u64().unwrap_or(u64::MAX);
@@ -135,7 +156,9 @@ fn calls(answer: &Answer) -> Verdict {
                         .is_none_or(|input| !input.is_empty())
             }
             ("content_block_delta", _) => {
-                let Some(text) = arguments.get_mut(&index) else { return false };
+                let Some(text) = arguments.get_mut(&index) else {
+                    return false;
+                };
                 text.push_str(frame.text("/delta/partial_json"));
                 frame.text("/delta/type") != "input_json_delta"
             }
@@ -143,7 +166,9 @@ fn calls(answer: &Answer) -> Verdict {
         }
     });
     // No piece at all means no arguments.
-    let broken = arguments.values().find(|text| !text.is_empty() && !read(text).is_object());
+    let broken = arguments
+        .values()
+        .find(|text| !text.is_empty() && !read(text).is_object());
     match (headers, broken) {
         (Verdict::Pass, _) if arguments.is_empty() => no_call(),
         (Verdict::Pass, Some(text)) if !cut => Verdict::fail(text),
@@ -152,10 +177,18 @@ fn calls(answer: &Answer) -> Verdict {
 }
 
 fn call_stop_reason(answer: &Answer) -> Verdict {
-    if answer.chunks().all(|frame| frame.text("/content_block/type") != "tool_use") {
+    if answer
+        .chunks()
+        .all(|frame| frame.text("/content_block/type") != "tool_use")
+    {
         return no_call();
     }
-    answer.none(|frame| !matches!(frame.text("/delta/stop_reason"), "" | "tool_use" | "max_tokens"))
+    answer.none(|frame| {
+        !matches!(
+            frame.text("/delta/stop_reason"),
+            "" | "tool_use" | "max_tokens"
+        )
+    })
 }
 
 /// Returns true if a block has what a call needs.
@@ -179,10 +212,18 @@ fn content(answer: &Answer) -> Verdict {
 
 /// Judges a whole answer with calls; skips if there are none.
 fn with_whole_calls(answer: &Answer, holds: impl FnOnce(&[&Value]) -> bool) -> Verdict {
-    let calls: Vec<_> = whole_blocks(answer).filter(|block| block.text("/type") == "tool_use").collect();
-    if calls.is_empty() { no_call() } else { Verdict::check(holds(&calls), &answer.raw) }
+    let calls: Vec<_> = whole_blocks(answer)
+        .filter(|block| block.text("/type") == "tool_use")
+        .collect();
+    if calls.is_empty() {
+        no_call()
+    } else {
+        Verdict::check(holds(&calls), &answer.raw)
+    }
 }
 
 fn whole_call_stop_reason(answer: &Answer) -> Verdict {
-    with_whole_calls(answer, |_| matches!(answer.whole.text("/stop_reason"), "tool_use" | "max_tokens"))
+    with_whole_calls(answer, |_| {
+        matches!(answer.whole.text("/stop_reason"), "tool_use" | "max_tokens")
+    })
 }

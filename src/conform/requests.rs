@@ -20,16 +20,39 @@ pub(crate) struct Template {
 /// Values of the words in bodies, beside `$model`.
 const WORDS: [(&str, &str); 5] = [
     ("$hello", r#""Say hello in one short sentence.""#),
-    ("$weather", r#""Call the function get_weather for the weather in Paris.""#),
-    ("$usage", r#""stream":true,"stream_options":{"include_usage":true}"#),
-    ("$tools", r#""tools":[{"type":"function","function":{$function,"parameters":$schema}}]"#),
-    ("$function", r#""name":"get_weather","description":"Weather of a city""#),
+    (
+        "$weather",
+        r#""Call the function get_weather for the weather in Paris.""#,
+    ),
+    (
+        "$usage",
+        r#""stream":true,"stream_options":{"include_usage":true}"#,
+    ),
+    (
+        "$tools",
+        r#""tools":[{"type":"function","function":{$function,"parameters":$schema}}]"#,
+    ),
+    (
+        "$function",
+        r#""name":"get_weather","description":"Weather of a city""#,
+    ),
 ];
-const SCHEMA: &str = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+const SCHEMA: &str =
+    r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 
 impl Template {
-    pub(crate) const fn new(name: &'static str, tokens: u32, path: &'static str, body: &'static str) -> Self {
-        Self { name, tokens, path, body }
+    pub(crate) const fn new(
+        name: &'static str,
+        tokens: u32,
+        path: &'static str,
+        body: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            tokens,
+            path,
+            body,
+        }
     }
 
     /// Returns the request, for a model.
@@ -46,8 +69,17 @@ impl Template {
             let version = HeaderName::from_static("anthropic-version");
             headers.insert(version, HeaderValue::from_static("2023-06-01"));
         }
-        let method = if body.is_empty() { Method::GET } else { Method::POST };
-        Request { method, path: self.path.to_owned(), headers, body: Bytes::from(body) }
+        let method = if body.is_empty() {
+            Method::GET
+        } else {
+            Method::POST
+        };
+        Request {
+            method,
+            path: self.path.to_owned(),
+            headers,
+            body: Bytes::from(body),
+        }
     }
 }
 
@@ -161,16 +193,22 @@ impl SuiteRequest {
             Self::CompletionsStream | Self::CompletionsWhole => Group::Completions,
             Self::ResponsesStream | Self::ResponsesTool => Group::ResponsesStream,
             Self::ResponsesWhole => Group::ResponsesWhole,
-            Self::MessagesStream | Self::MessagesTool | Self::MessagesWhole | Self::MessagesToolWhole => {
-                Group::Messages
+            Self::MessagesStream
+            | Self::MessagesTool
+            | Self::MessagesWhole
+            | Self::MessagesToolWhole => Group::Messages,
+            Self::BadJson | Self::UnknownModel | Self::WrongType | Self::UnknownRoute => {
+                Group::Errors
             }
-            Self::BadJson | Self::UnknownModel | Self::WrongType | Self::UnknownRoute => Group::Errors,
         }
     }
 
     /// Returns true if a server need not have the route.
     pub(super) fn optional(self) -> bool {
-        matches!(self.template().path, "/completions" | "/responses" | "/messages")
+        matches!(
+            self.template().path,
+            "/completions" | "/responses" | "/messages"
+        )
     }
 
     /// Returns true if it is a plain chat, which every server answers.
@@ -200,12 +238,21 @@ mod tests {
             let body = std::str::from_utf8(&sent.body).unwrap();
             let members = Members::of(body).unwrap_or_else(|| panic!("{request:?}: {body}"));
             let model = members.get("model").unwrap().get();
-            let is_unknown = request == SuiteRequest::UnknownModel && model.contains("no-such-model");
+            let is_unknown =
+                request == SuiteRequest::UnknownModel && model.contains("no-such-model");
             assert!(model == r#""a\"b""# || is_unknown, "{model}");
-            let stream = members.get("stream").is_some_and(|stream| stream.get() == "true");
-            assert_eq!((stream, body.contains('$')), (request.streams(), false), "{request:?}");
-            let limit =
-                ["max_tokens", "max_output_tokens"].iter().find_map(|name| members.get(name)).unwrap();
+            let stream = members
+                .get("stream")
+                .is_some_and(|stream| stream.get() == "true");
+            assert_eq!(
+                (stream, body.contains('$')),
+                (request.streams(), false),
+                "{request:?}"
+            );
+            let limit = ["max_tokens", "max_output_tokens"]
+                .iter()
+                .find_map(|name| members.get(name))
+                .unwrap();
             assert_eq!(limit.get(), request.tokens().to_string(), "{request:?}");
         }
     }

@@ -57,7 +57,11 @@ pub(super) const ROWS: &[Row] = rows! {
 /// Names of the counts of a usage object that make up the total.
 const COUNTS: [&str; 2] = ["input_tokens", "output_tokens"];
 
-const TERMINAL: [&str; 3] = ["response.completed", "response.incomplete", "response.failed"];
+const TERMINAL: [&str; 3] = [
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+];
 
 fn number(frame: &Frame, key: &str) -> Option<u64> {
     frame.json.member(key).as_u64()
@@ -77,17 +81,22 @@ fn start(answer: &Answer) -> Verdict {
 }
 
 fn same_id(answer: &Answer) -> Verdict {
-    let first = answer.chunks().find(|frame| frame.json.get("response").is_some());
+    let first = answer
+        .chunks()
+        .find(|frame| frame.json.get("response").is_some());
     let first = first.map_or("", |frame| frame.text("/response/id"));
     answer.none(|frame| {
-        frame.json.get("response").is_some() && (first.is_empty() || frame.text("/response/id") != first)
+        frame.json.get("response").is_some()
+            && (first.is_empty() || frame.text("/response/id") != first)
     })
 }
 
 fn items(answer: &Answer) -> Verdict {
     let mut count = 0;
     answer.none(|frame| {
-        let Some(index) = number(frame, "output_index") else { return false };
+        let Some(index) = number(frame, "output_index") else {
+            return false;
+        };
         match frame.text("/type") {
             "response.output_item.added" => {
                 count += 1;
@@ -101,7 +110,9 @@ fn items(answer: &Answer) -> Verdict {
 fn item_ids(answer: &Answer) -> Verdict {
     let mut ids: BTreeMap<u64, String> = BTreeMap::new();
     answer.none(|frame| {
-        let Some(index) = number(frame, "output_index") else { return false };
+        let Some(index) = number(frame, "output_index") else {
+            return false;
+        };
         let id = match frame.json.get("item") {
             Some(item) => item.text("/id"),
             None => frame.text("/item_id"),
@@ -113,7 +124,8 @@ fn item_ids(answer: &Answer) -> Verdict {
 fn parts(answer: &Answer) -> Verdict {
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     answer.none(|frame| {
-        let Some((item, part)) = number(frame, "output_index").zip(number(frame, "content_index")) else {
+        let Some((item, part)) = number(frame, "output_index").zip(number(frame, "content_index"))
+        else {
             return false;
         };
         let count = counts.entry(item).or_default();
@@ -132,46 +144,77 @@ fn deltas(answer: &Answer) -> Verdict {
         let at = number(frame, "content_index").or_else(|| number(frame, "summary_index"));
         let key = |kind: &str| (kind.to_owned(), frame.text("/item_id").to_owned(), at);
         if let Some(kind) = kind.strip_suffix(".delta") {
-            texts.entry(key(kind)).or_default().push_str(frame.text("/delta"));
+            texts
+                .entry(key(kind))
+                .or_default()
+                .push_str(frame.text("/delta"));
             return false;
         }
-        let Some(kind) = kind.strip_suffix(".done") else { return false };
-        let ended = ["text", "refusal", "arguments", "input"].iter().find_map(|name| frame.json.get(name));
-        ended.is_some_and(|ended| ended.as_str() != Some(texts.remove(&key(kind)).as_deref().unwrap_or("")))
+        let Some(kind) = kind.strip_suffix(".done") else {
+            return false;
+        };
+        let ended = ["text", "refusal", "arguments", "input"]
+            .iter()
+            .find_map(|name| frame.json.get(name));
+        ended.is_some_and(|ended| {
+            ended.as_str() != Some(texts.remove(&key(kind)).as_deref().unwrap_or(""))
+        })
     })
 }
 
 /// Returns the terminal event.
 fn end(answer: &Answer) -> Option<&Frame> {
-    answer.chunks().find(|frame| TERMINAL.contains(&frame.text("/type")))
+    answer
+        .chunks()
+        .find(|frame| TERMINAL.contains(&frame.text("/type")))
 }
 
 fn terminal(answer: &Answer) -> Verdict {
-    let count = answer.chunks().filter(|frame| TERMINAL.contains(&frame.text("/type"))).count();
+    let count = answer
+        .chunks()
+        .filter(|frame| TERMINAL.contains(&frame.text("/type")))
+        .count();
     let last = answer.chunks().next_back();
     let holds = count == 1 && last.is_some_and(|last| TERMINAL.contains(&last.text("/type")));
     let evidence = last.map_or("", |last| &last.raw);
-    Verdict::check(holds, &format!("{count} terminal events; the last event: {evidence}"))
+    Verdict::check(
+        holds,
+        &format!("{count} terminal events; the last event: {evidence}"),
+    )
 }
 
 fn fold(answer: &Answer) -> Verdict {
-    let Some(end) = end(answer) else { return Verdict::fail("there is no terminal event") };
-    let done = answer.chunks().filter(|frame| frame.text("/type") == "response.output_item.done");
-    let items: BTreeMap<_, _> =
-        done.map(|frame| (number(frame, "output_index"), frame.json.get("item"))).collect();
-    let output = end.json.pointer("/response/output").and_then(Value::as_array);
+    let Some(end) = end(answer) else {
+        return Verdict::fail("there is no terminal event");
+    };
+    let done = answer
+        .chunks()
+        .filter(|frame| frame.text("/type") == "response.output_item.done");
+    let items: BTreeMap<_, _> = done
+        .map(|frame| (number(frame, "output_index"), frame.json.get("item")))
+        .collect();
+    let output = end
+        .json
+        .pointer("/response/output")
+        .and_then(Value::as_array);
     let equal = output.is_some_and(|output| output.iter().map(Some).eq(items.into_values()));
     Verdict::check(equal, &end.raw)
 }
 
 fn stream_usage(answer: &Answer) -> Verdict {
-    let Some(end) = end(answer) else { return Verdict::fail("there is no terminal event") };
-    Verdict::check(adds_up(end.json.member("response").member("usage"), COUNTS), &end.raw)
+    let Some(end) = end(answer) else {
+        return Verdict::fail("there is no terminal event");
+    };
+    Verdict::check(
+        adds_up(end.json.member("response").member("usage"), COUNTS),
+        &end.raw,
+    )
 }
 
 fn call(answer: &Answer) -> Verdict {
     let is_call = |frame: &Frame| {
-        frame.text("/type") == "response.output_item.done" && frame.text("/item/type") == "function_call"
+        frame.text("/type") == "response.output_item.done"
+            && frame.text("/item/type") == "function_call"
     };
     if !answer.chunks().any(is_call) {
         return Verdict::Skipped("the model called no function".to_owned());
@@ -186,10 +229,15 @@ fn call(answer: &Answer) -> Verdict {
 
 fn whole_items(answer: &Answer) -> Verdict {
     let is_good = |item: &Value| {
-        let are_typed = || item.list("/content").iter().all(|part| part.fits("/type text"));
+        let are_typed = || {
+            item.list("/content")
+                .iter()
+                .all(|part| part.fits("/type text"))
+        };
         item.fits("/id text, /type text")
             && (item.text("/type") != "message" || item.member("content").is_array() && are_typed())
     };
-    let holds = answer.whole.member("output").is_array() && answer.whole.list("/output").iter().all(is_good);
+    let holds = answer.whole.member("output").is_array()
+        && answer.whole.list("/output").iter().all(is_good);
     Verdict::check(holds, &answer.raw)
 }

@@ -51,7 +51,12 @@ impl Report {
             url: String::new(),
             model: String::new(),
             is_nameless: false,
-            rows: rows.map(|row| Verified { row: *row, verdict: Verdict::NotAsked }).collect(),
+            rows: rows
+                .map(|row| Verified {
+                    row: *row,
+                    verdict: Verdict::NotAsked,
+                })
+                .collect(),
             exchanges: Vec::new(),
             stopped: None,
             keeps_exchanges,
@@ -60,12 +65,18 @@ impl Report {
 
     /// Returns the number of rows with a verdict's word.
     pub fn count(&self, word: &str) -> usize {
-        self.rows.iter().filter(|row| row.verdict.word() == word).count()
+        self.rows
+            .iter()
+            .filter(|row| row.verdict.word() == word)
+            .count()
     }
 
     /// Returns the requests that were not sent.
     pub fn not_asked(&self) -> Vec<SuiteRequest> {
-        let rows = self.rows.iter().filter(|row| row.verdict == Verdict::NotAsked);
+        let rows = self
+            .rows
+            .iter()
+            .filter(|row| row.verdict == Verdict::NotAsked);
         let mut requests: Vec<_> = rows.map(|row| row.row.request).collect();
         requests.dedup();
         requests
@@ -82,7 +93,10 @@ impl Report {
     /// Takes the list of models, and the first that has a name where no model is named.
     fn take_models(&mut self, list: &Answer) {
         let models = list.whole.list("/data");
-        let first = models.iter().map(|model| model.text("/id")).find(|id| !id.trim().is_empty());
+        let first = models
+            .iter()
+            .map(|model| model.text("/id"))
+            .find(|id| !id.trim().is_empty());
         self.is_nameless = first.is_none() && !models.is_empty();
         if let Some(name) = first {
             name.clone_into(&mut self.model);
@@ -92,7 +106,13 @@ impl Report {
 
 /// Returns all rows in the order of the groups.
 pub fn catalogue() -> impl Iterator<Item = &'static Row> {
-    let all = [chat::ROWS, completions::ROWS, responses::ROWS, messages::ROWS, errors::ROWS];
+    let all = [
+        chat::ROWS,
+        completions::ROWS,
+        responses::ROWS,
+        messages::ROWS,
+        errors::ROWS,
+    ];
     all.into_iter().flatten()
 }
 
@@ -184,8 +204,11 @@ fn of(request: SuiteRequest) -> impl Iterator<Item = &'static Row> {
 fn unanswered(request: SuiteRequest, failure: &Failure) -> impl Iterator<Item = Verified> {
     let failed = Verdict::fail(&failure.why);
     of(request).enumerate().map(move |(at, row)| {
-        let verdict =
-            if at == 0 { failed.clone() } else { Verdict::Skipped("there was no answer".to_owned()) };
+        let verdict = if at == 0 {
+            failed.clone()
+        } else {
+            Verdict::Skipped("there was no answer".to_owned())
+        };
         Verified { row: *row, verdict }
     })
 }
@@ -198,7 +221,9 @@ pub(crate) fn judge(request: SuiteRequest, answer: &Answer) -> Vec<Verified> {
         && answer.whole.text("/error/param") != "model";
     let obstacle = match answer.status {
         200 if answer.unreadable.is_some() && answer.frames.is_empty() => answer.unreadable.clone(),
-        200 if request.streams() && answer.frames.is_empty() => Some("the answer has no events".to_owned()),
+        200 if request.streams() && answer.frames.is_empty() => {
+            Some("the answer has no events".to_owned())
+        }
         200 if !request.streams() && !answer.whole.is_object() => {
             Some("the answer is no JSON object".to_owned())
         }
@@ -212,7 +237,9 @@ pub(crate) fn judge(request: SuiteRequest, answer: &Answer) -> Vec<Verified> {
             Some(why) if answer.status == 200 && row.id.ends_with("-end") => {
                 Verdict::fail(&format!("{why}: {}", answer.beginning()))
             }
-            Some(why) if !row.judges_all() && !is_judged(row, answer) => Verdict::Skipped(why.clone()),
+            Some(why) if !row.judges_all() && !is_judged(row, answer) => {
+                Verdict::Skipped(why.clone())
+            }
             _ => (row.judge)(answer),
         };
         Verified { row: *row, verdict }
@@ -237,14 +264,30 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method, StatusCode};
     use std::collections::BTreeSet;
 
-    fn answer(request: SuiteRequest, status: u16, kind: &'static str, body: &str, ended: Ended) -> Answer {
+    fn answer(
+        request: SuiteRequest,
+        status: u16,
+        kind: &'static str,
+        body: &str,
+        ended: Ended,
+    ) -> Answer {
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_static(kind));
         let sent = request.for_model("m");
-        let request = Request { method: Method::POST, ..sent };
+        let request = Request {
+            method: Method::POST,
+            ..sent
+        };
         let status = StatusCode::from_u16(status).unwrap();
         let (body, pieces) = (body.as_bytes().to_vec(), Vec::new());
-        Answer::new(&Exchange { request, status, headers, body, pieces, ended })
+        Answer::new(&Exchange {
+            request,
+            status,
+            headers,
+            body,
+            pieces,
+            ended,
+        })
     }
 
     #[test]
@@ -262,13 +305,25 @@ mod tests {
     #[test]
     fn wrong_answers_fail_their_row() {
         for (id, from, to) in WRONG {
-            let row = catalogue().find(|row| row.id == *id).unwrap_or_else(|| panic!("no row {id}"));
+            let row = catalogue()
+                .find(|row| row.id == *id)
+                .unwrap_or_else(|| panic!("no row {id}"));
             let (status, kind, body) = good(row.request);
             assert!(body.contains(from), "{id}: {body}");
             let body = body.replace(from, to);
-            let judged = judge(row.request, &answer(row.request, status, kind, &body, Ended::Clean));
-            let verdict = judged.into_iter().find(|judged| judged.row.id == *id).unwrap().verdict;
-            assert!(matches!(verdict, Verdict::Fail(_)), "{id}: {verdict:?}: {body}");
+            let judged = judge(
+                row.request,
+                &answer(row.request, status, kind, &body, Ended::Clean),
+            );
+            let verdict = judged
+                .into_iter()
+                .find(|judged| judged.row.id == *id)
+                .unwrap()
+                .verdict;
+            assert!(
+                matches!(verdict, Verdict::Fail(_)),
+                "{id}: {verdict:?}: {body}"
+            );
         }
     }
 
@@ -283,9 +338,20 @@ mod tests {
                 id if id.ends_with("-content-type") => (status, "text/plain", Ended::Clean),
                 _ => continue,
             };
-            let rows = judge(row.request, &answer(row.request, status, kind, &body, ended));
-            let verdict = rows.into_iter().find(|judged| judged.row.id == row.id).unwrap().verdict;
-            assert!(matches!(verdict, Verdict::Fail(_)), "{}: {verdict:?}", row.id);
+            let rows = judge(
+                row.request,
+                &answer(row.request, status, kind, &body, ended),
+            );
+            let verdict = rows
+                .into_iter()
+                .find(|judged| judged.row.id == row.id)
+                .unwrap()
+                .verdict;
+            assert!(
+                matches!(verdict, Verdict::Fail(_)),
+                "{}: {verdict:?}",
+                row.id
+            );
             judged.insert(row.id);
         }
         let all: BTreeSet<_> = catalogue().map(|row| row.id).collect();
@@ -301,7 +367,9 @@ mod tests {
             for body in ["", "nonsense"] {
                 let judged = judge(request, &answer(request, status, kind, body, Ended::Clean));
                 assert!(
-                    judged.into_iter().any(|row| matches!(row.verdict, Verdict::Fail(_))),
+                    judged
+                        .into_iter()
+                        .any(|row| matches!(row.verdict, Verdict::Fail(_))),
                     "{request:?} {body:?}"
                 );
             }
@@ -311,10 +379,30 @@ mod tests {
     #[test]
     fn missing_routes_are_not_offered_and_broken_ones_fail() {
         for (status, word) in [(404, "not offered"), (500, "fail")] {
-            let answer = answer(SuiteRequest::ResponsesWhole, status, JSON, ERROR, Ended::Clean);
-            assert_eq!(judge(SuiteRequest::ResponsesWhole, &answer).first().unwrap().verdict.word(), word);
+            let answer = answer(
+                SuiteRequest::ResponsesWhole,
+                status,
+                JSON,
+                ERROR,
+                Ended::Clean,
+            );
+            assert_eq!(
+                judge(SuiteRequest::ResponsesWhole, &answer)
+                    .first()
+                    .unwrap()
+                    .verdict
+                    .word(),
+                word
+            );
         }
         let answer = answer(SuiteRequest::ChatWhole, 404, JSON, ERROR, Ended::Clean);
-        assert_eq!(judge(SuiteRequest::ChatWhole, &answer).first().unwrap().verdict.word(), "fail");
+        assert_eq!(
+            judge(SuiteRequest::ChatWhole, &answer)
+                .first()
+                .unwrap()
+                .verdict
+                .word(),
+            "fail"
+        );
     }
 }

@@ -25,7 +25,11 @@ impl Verdict {
 
     /// Returns a pass, or else a failure with this evidence.
     pub(super) fn check(holds: bool, evidence: &str) -> Self {
-        if holds { Self::Pass } else { Self::fail(evidence) }
+        if holds {
+            Self::Pass
+        } else {
+            Self::fail(evidence)
+        }
     }
 
     /// Returns the word for people and programs.

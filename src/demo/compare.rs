@@ -69,14 +69,26 @@ pub struct Streams<'a> {
 impl Comparison {
     /// Returns the number of a change: a circled digit up to 20, otherwise digits in brackets.
     pub fn number(&self, change: Change) -> String {
-        let at = self.changes.iter().position(|(one, _)| *one == change).unwrap_or(0);
-        let circled = u32::try_from(at).ok().filter(|at| *at < 20).and_then(|at| char::from_u32(0x2460 + at));
+        let at = self
+            .changes
+            .iter()
+            .position(|(one, _)| *one == change)
+            .unwrap_or(0);
+        let circled = u32::try_from(at)
+            .ok()
+            .filter(|at| *at < 20)
+            .and_then(|at| char::from_u32(0x2460 + at));
         circled.map_or_else(|| format!("({})", at + 1), String::from)
     }
 
     /// Returns a sentence for the page that states how many canonical frames are equal.
     pub fn verdict(&self) -> String {
-        let Self { frames: [left, right], same, alike, .. } = self;
+        let Self {
+            frames: [left, right],
+            same,
+            alike,
+            ..
+        } = self;
         let others = left.max(right) - same - alike;
         let (one, other) = (NAMES[0], NAMES[1]);
         let mut text = format!("{left} canonical frames from {one}, {right} from {other}: ");
@@ -88,8 +100,10 @@ impl Comparison {
             let _ = write!(text, ", {alike} differ only in what is said or counted");
         }
         if others > 0 {
-            let _ =
-                write!(text, ", and {others} are there because one engine cuts the text into more pieces");
+            let _ = write!(
+                text,
+                ", and {others} are there because one engine cuts the text into more pieces"
+            );
         }
         text.push('.');
         text
@@ -101,8 +115,13 @@ pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
     let raw = sides.map(|side| read(side.raw, false));
     let canonical = sides.map(|side| read(side.canonical, true));
     let changes = Change::ALL.map(|(change, _)| {
-        let count =
-            |frames: &Vec<Frame>| frames.iter().flat_map(Frame::changes).filter(|one| *one == change).count();
+        let count = |frames: &Vec<Frame>| {
+            frames
+                .iter()
+                .flat_map(Frame::changes)
+                .filter(|one| *one == change)
+                .count()
+        };
         (change, [count(&raw[0]), count(&raw[1])])
     });
     let frames = [canonical[0].len(), canonical[1].len()];
@@ -128,7 +147,10 @@ pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
         first: events(sides[0].canonical).next().unwrap_or("").to_owned(),
         raw: rows(&raw),
         canonical: rows(&canonical).into_iter().map(matched).collect(),
-        changes: changes.into_iter().filter(|(_, counts)| counts.iter().sum::<usize>() > 0).collect(),
+        changes: changes
+            .into_iter()
+            .filter(|(_, counts)| counts.iter().sum::<usize>() > 0)
+            .collect(),
         frames,
         same,
         alike,
@@ -137,7 +159,10 @@ pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
 
 /// Returns the frames whose first phase is this one.
 fn of(frames: &[Frame], phase: Phase) -> Vec<&Frame> {
-    frames.iter().filter(|frame| frame.phases.first() == Some(&phase)).collect()
+    frames
+        .iter()
+        .filter(|frame| frame.phases.first() == Some(&phase))
+        .collect()
 }
 
 fn rows(sides: &[Vec<Frame>; 2]) -> Vec<[Cell; 2]> {
@@ -146,8 +171,17 @@ fn rows(sides: &[Vec<Frame>; 2]) -> Vec<[Cell; 2]> {
         let many = sides.iter().any(|frames| of(frames, phase).len() > MANY);
         let [left, right] = [cells(&sides[0], phase, many), cells(&sides[1], phase, many)];
         let count = left.len().max(right.len());
-        let fill = |cells: Vec<Cell>| cells.into_iter().chain(std::iter::repeat(Cell::Empty)).take(count);
-        rows.extend(fill(left).zip(fill(right)).map(|(left, right)| [left, right]));
+        let fill = |cells: Vec<Cell>| {
+            cells
+                .into_iter()
+                .chain(std::iter::repeat(Cell::Empty))
+                .take(count)
+        };
+        rows.extend(
+            fill(left)
+                .zip(fill(right))
+                .map(|(left, right)| [left, right]),
+        );
     }
     rows
 }
@@ -158,17 +192,28 @@ fn cells(frames: &[Frame], phase: Phase, many: bool) -> Vec<Cell> {
     if found.is_empty() {
         let within = frames.iter().any(|frame| frame.phases.contains(&phase));
         let note = "(it came with the last token, above)".to_owned();
-        return if within { vec![Cell::Note(note)] } else { Vec::new() };
+        return if within {
+            vec![Cell::Note(note)]
+        } else {
+            Vec::new()
+        };
     }
     let frame = |frame: &&Frame| Cell::Frame((*frame).clone());
     if !many || found.len() <= SHOWN + 1 {
         return found.iter().map(frame).collect();
     }
     // Frames of several phases are always shown.
-    let (plain, merged): (Vec<_>, Vec<_>) = found.into_iter().partition(|frame| frame.phases.len() == 1);
-    let note = format!("… {} more frames like these", plain.len().saturating_sub(SHOWN));
+    let (plain, merged): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|frame| frame.phases.len() == 1);
+    let note = format!(
+        "… {} more frames like these",
+        plain.len().saturating_sub(SHOWN)
+    );
     let shown = plain.iter().take(SHOWN).map(frame);
-    shown.chain([Cell::Note(note)]).chain(merged.iter().map(frame)).collect()
+    shown
+        .chain([Cell::Note(note)])
+        .chain(merged.iter().map(frame))
+        .collect()
 }
 
 fn matched([left, right]: [Cell; 2]) -> Match {
@@ -204,8 +249,9 @@ fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
             out.push_str(&key);
             out.push(':');
             let drawn = ["id", "created"].contains(&key.as_ref());
-            let said =
-                words && ["content", "reasoning_content", "reasoning", "arguments"].contains(&key.as_ref());
+            let said = words
+                && ["content", "reasoning_content", "reasoning", "arguments"]
+                    .contains(&key.as_ref());
             match drawn || said {
                 true => out.push('…'),
                 false => mask(value, words, out),
@@ -215,13 +261,17 @@ fn mask(raw: Raw<'_>, words: bool, out: &mut String) {
         out.push('}');
     } else if let Ok(elements) = json::read::<Vec<Raw<'_>>>(text) {
         out.push('[');
-        elements.into_iter().for_each(|element| mask(element, words, out));
+        elements
+            .into_iter()
+            .for_each(|element| mask(element, words, out));
         out.push(']');
     } else {
-        out.push_str(if words && text.starts_with(|first: char| first.is_ascii_digit()) {
-            "0"
-        } else {
-            text
-        });
+        out.push_str(
+            if words && text.starts_with(|first: char| first.is_ascii_digit()) {
+                "0"
+            } else {
+                text
+            },
+        );
     }
 }

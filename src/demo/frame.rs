@@ -20,8 +20,14 @@ impl Change {
 
     /// List of all changes, each with a sentence that states what is changed, and why, in the order of the page.
     pub const ALL: [(Self, &str); 12] = [
-        (Self::by(Rule::Id), "Ids get the form of OpenAI's: chatcmpl-, and the engine's own after it."),
-        (Self::by(Rule::RoleContent), "The first frame tells the role alone; the empty text beside it goes."),
+        (
+            Self::by(Rule::Id),
+            "Ids get the form of OpenAI's: chatcmpl-, and the engine's own after it.",
+        ),
+        (
+            Self::by(Rule::RoleContent),
+            "The first frame tells the role alone; the empty text beside it goes.",
+        ),
         (
             Self::by(Rule::ReasoningName),
             "One engine says reasoning, the other reasoning_content; clients get both names from both.",
@@ -30,7 +36,10 @@ impl Change {
             Self::by(Rule::FinishMerged),
             "The last token came in the frame that finishes, where many clients lose it; it gets a frame of its own.",
         ),
-        (Self::by(Rule::Envelope), "The time changed during the answer; the first one stays."),
+        (
+            Self::by(Rule::Envelope),
+            "The time changed during the answer; the first one stays.",
+        ),
         (Self::by(Rule::ToolId), "Ids of calls begin with call_."),
         (
             Self::by(Rule::ToolRepeat),
@@ -45,8 +54,14 @@ impl Change {
             Self::by(Rule::StopDetails),
             "Why the engine stopped is in finish_reason; its own field beside it goes.",
         ),
-        (Self::by(Rule::Fingerprint), "The engine's build and topology are nobody's business; they go."),
-        (Self::by(Rule::Usage), "Token counts come complete, each under its official name."),
+        (
+            Self::by(Rule::Fingerprint),
+            "The engine's build and topology are nobody's business; they go.",
+        ),
+        (
+            Self::by(Rule::Usage),
+            "Token counts come complete, each under its official name.",
+        ),
     ];
 
     /// Returns the name of the rule that makes the change, as in metrics and in the documentation.
@@ -56,7 +71,10 @@ impl Change {
 
     /// Returns a sentence for the page that states what is changed, and why.
     pub fn explained(self) -> &'static str {
-        Self::ALL.into_iter().find(|(change, _)| *change == self).map_or("", |(_, why)| why)
+        Self::ALL
+            .into_iter()
+            .find(|(change, _)| *change == self)
+            .map_or("", |(_, why)| why)
     }
 }
 
@@ -132,12 +150,18 @@ pub fn is_open(text: &str) -> bool {
 
 /// Returns the data of a stream's events, that is, of blocks that start with `data: `.
 pub fn events(stream: &str) -> impl Iterator<Item = &str> {
-    stream.split("\n\n").filter_map(|event| event.strip_prefix("data: "))
+    stream
+        .split("\n\n")
+        .filter_map(|event| event.strip_prefix("data: "))
 }
 
 /// Parses the frames of one answer. `canonical`: the stream has been rewritten already, so no changes are marked.
 pub fn read(stream: &str, canonical: bool) -> Vec<Frame> {
-    let mut reader = Reader { canonical, created: None, named: false };
+    let mut reader = Reader {
+        canonical,
+        created: None,
+        named: false,
+    };
     events(stream).map(|data| reader.frame(data)).collect()
 }
 
@@ -163,7 +187,10 @@ impl FrameBuilder {
     }
 
     fn push(&mut self, text: impl Into<String>, change: Option<Change>) {
-        let piece = Piece { text: text.into(), change: change.filter(|_| !self.canonical) };
+        let piece = Piece {
+            text: text.into(),
+            change: change.filter(|_| !self.canonical),
+        };
         match self.words.last_mut() {
             Some(word) => word.push(piece),
             None => self.words.push(vec![piece]),
@@ -203,18 +230,28 @@ impl FrameBuilder {
 
 impl Reader {
     fn frame(&mut self, data: &str) -> Frame {
-        let mut builder = FrameBuilder { canonical: self.canonical, ..FrameBuilder::default() };
+        let mut builder = FrameBuilder {
+            canonical: self.canonical,
+            ..FrameBuilder::default()
+        };
         match json::read::<Members<'_>>(data) {
             Ok(Members(members)) => {
                 builder.push("{…", None);
-                members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut builder));
+                members
+                    .iter()
+                    .for_each(|(key, raw)| self.envelope(key, *raw, &mut builder));
                 let last = builder.words.len().saturating_sub(1);
                 for (at, word) in builder.words.iter_mut().enumerate() {
                     // An opening brace needs no comma, and some words already have one.
-                    let needs_none = word.last().is_some_and(|piece| piece.text.ends_with([',', '{']));
+                    let needs_none = word
+                        .last()
+                        .is_some_and(|piece| piece.text.ends_with([',', '{']));
                     let text = if at == last { "}" } else { "," };
                     if at > 0 && !needs_none {
-                        word.push(Piece { text: text.to_owned(), change: None });
+                        word.push(Piece {
+                            text: text.to_owned(),
+                            change: None,
+                        });
                     }
                 }
             }
@@ -224,7 +261,11 @@ impl Reader {
             }
         }
         builder.phases.sort();
-        Frame { data: data.to_owned(), phases: builder.phases, words: builder.words }
+        Frame {
+            data: data.to_owned(),
+            phases: builder.phases,
+            words: builder.words,
+        }
     }
 
     fn envelope(&mut self, key: &str, raw: Raw<'_>, builder: &mut FrameBuilder) {
@@ -233,7 +274,8 @@ impl Reader {
             "object" | "model" => {}
             "id" => {
                 if !std::mem::replace(&mut self.named, true) && !self.canonical {
-                    let change = (!raw.get().starts_with("\"chatcmpl-")).then_some(Change::by(Rule::Id));
+                    let change =
+                        (!raw.get().starts_with("\"chatcmpl-")).then_some(Change::by(Rule::Id));
                     builder.member(key, raw, change);
                 }
             }
@@ -251,7 +293,10 @@ impl Reader {
             "usage" => {
                 builder.add_phase(Phase::Usage);
                 builder.word();
-                builder.push("\"usage\"", (!is_complete(raw)).then_some(Change::by(Rule::Usage)));
+                builder.push(
+                    "\"usage\"",
+                    (!is_complete(raw)).then_some(Change::by(Rule::Usage)),
+                );
                 builder.push(":", None);
                 match self.canonical {
                     true => builder.spread(&without_zeros(raw)),
@@ -275,7 +320,9 @@ fn foreign(key: &str, raw: Raw<'_>) -> Change {
 
 /// Returns true if the token counts include the details that the API defines.
 fn is_complete(usage: Raw<'_>) -> bool {
-    members(usage).iter().any(|(key, _)| key == "completion_tokens_details")
+    members(usage)
+        .iter()
+        .any(|(key, _)| key == "completion_tokens_details")
 }
 
 /// Returns the token counts without those that are zero, to keep them short on the page.
@@ -295,7 +342,9 @@ fn without_zeros(usage: Raw<'_>) -> String {
 }
 
 fn members(raw: Raw<'_>) -> Vec<(std::borrow::Cow<'_, str>, Raw<'_>)> {
-    json::read::<Members<'_>>(raw.get()).map(|Members(members)| members).unwrap_or_default()
+    json::read::<Members<'_>>(raw.get())
+        .map(|Members(members)| members)
+        .unwrap_or_default()
 }
 
 fn choice(raw: Raw<'_>, builder: &mut FrameBuilder) {
@@ -320,7 +369,11 @@ fn delta(raw: Raw<'_>, builder: &mut FrameBuilder) {
     let members = members(raw);
     builder.word();
     builder.push("\"delta\":{", None);
-    let has = |name: &str| members.iter().any(|(key, raw)| key == name && raw.get() != "null");
+    let has = |name: &str| {
+        members
+            .iter()
+            .any(|(key, raw)| key == name && raw.get() != "null")
+    };
     let has_role = has("role");
     for (at, (key, raw)) in members.iter().enumerate() {
         builder.next(at);
@@ -335,7 +388,11 @@ fn delta(raw: Raw<'_>, builder: &mut FrameBuilder) {
                 builder.push(format!("\"role\":{value}"), None);
             }
             "content" if value == "\"\"" => {
-                let change = if has_role { Change::by(Rule::RoleContent) } else { Change::EMPTY };
+                let change = if has_role {
+                    Change::by(Rule::RoleContent)
+                } else {
+                    Change::EMPTY
+                };
                 builder.push("\"content\":\"\"", Some(change));
             }
             "reasoning" => {
@@ -347,7 +404,11 @@ fn delta(raw: Raw<'_>, builder: &mut FrameBuilder) {
                 builder.push(format!(":{}", short(*raw)), None);
             }
             _ => {
-                builder.add_phase(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
+                builder.add_phase(if key == "reasoning_content" {
+                    Phase::Reasoning
+                } else {
+                    Phase::Text
+                });
                 builder.push(format!("\"{key}\":{}", short(*raw)), None);
             }
         }
@@ -360,19 +421,30 @@ fn calls(raw: Raw<'_>, builder: &mut FrameBuilder) {
     let calls: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
     for call in calls {
         let members = members(call);
-        let starts = members.iter().any(|(key, raw)| key == "id" && raw.get() != "null");
-        builder.add_phase(if starts { Phase::Call } else { Phase::Arguments });
+        let starts = members
+            .iter()
+            .any(|(key, raw)| key == "id" && raw.get() != "null");
+        builder.add_phase(if starts {
+            Phase::Call
+        } else {
+            Phase::Arguments
+        });
         for (at, (key, raw)) in members.iter().enumerate() {
             builder.next(at);
             match key.as_ref() {
                 "function" => function(*raw, starts, builder),
                 "id" if starts => {
-                    let change =
-                        raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::by(Rule::ToolId));
+                    let change = raw
+                        .get()
+                        .starts_with("\"chatcmpl-tool-")
+                        .then_some(Change::by(Rule::ToolId));
                     builder.push(format!("\"id\":{}", short(*raw)), change);
                 }
                 "id" | "type" if !starts => {
-                    builder.push(format!("\"{key}\":{}", short(*raw)), Some(Change::by(Rule::ToolRepeat)));
+                    builder.push(
+                        format!("\"{key}\":{}", short(*raw)),
+                        Some(Change::by(Rule::ToolRepeat)),
+                    );
                 }
                 _ => builder.push(format!("\"{key}\":{}", short(*raw)), None),
             }
@@ -395,8 +467,12 @@ fn function(raw: Raw<'_>, starts: bool, builder: &mut FrameBuilder) {
 fn short(raw: Raw<'_>) -> String {
     const LONGEST: usize = 26;
     let value = raw.get();
-    let text = Text::of(raw).map(|_| value).filter(|text| text.chars().count() > LONGEST);
-    let Some(text) = text else { return value.to_owned() };
+    let text = Text::of(raw)
+        .map(|_| value)
+        .filter(|text| text.chars().count() > LONGEST);
+    let Some(text) = text else {
+        return value.to_owned();
+    };
     let head: String = text.chars().take(18).collect();
     let count = text.chars().count();
     let tail: String = text.chars().skip(count.saturating_sub(5)).collect();

@@ -110,13 +110,24 @@ pub fn show(scene: &Scene) -> Result<Comparison, DemoError> {
         let address = engine_of(recorded::one(engine, scene.scenario, MODEL), Duration::ZERO)?;
         let proxy = DemoServer::bind((FREE_PORT, FREE_PORT), engine, address)?;
         let front = proxy.listeners.proxy()?;
-        std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run(None))?;
-        answers.push((request(address, scene.request)?, request(front, scene.request)?));
+        std::thread::Builder::new()
+            .name(format!("{engine}-proxy"))
+            .spawn(move || proxy.run(None))?;
+        answers.push((
+            request(address, scene.request)?,
+            request(front, scene.request)?,
+        ));
     }
     let [(raw, canonical), (other_raw, other_canonical)] = answers.as_slice() else {
         return Err(io::Error::other("two engines give two answers").into());
     };
-    Ok(compare([Streams { raw, canonical }, Streams { raw: other_raw, canonical: other_canonical }]))
+    Ok(compare([
+        Streams { raw, canonical },
+        Streams {
+            raw: other_raw,
+            canonical: other_canonical,
+        },
+    ]))
 }
 
 /// Real proxy, with its listeners bound before it runs so that their addresses are known.
@@ -133,7 +144,11 @@ impl DemoServer {
     /// # Errors
     /// Fails if an address is invalid or unavailable.
     pub fn open(listen: &str, admin_listen: &str) -> Result<Self, DemoError> {
-        Self::bind((listen, admin_listen), "auto", engine_of(recorded::all(), PACE)?)
+        Self::bind(
+            (listen, admin_listen),
+            "auto",
+            engine_of(recorded::all(), PACE)?,
+        )
     }
 
     /// Returns the URL of the inspector.
@@ -154,7 +169,10 @@ impl DemoServer {
 
     /// Returns the model names of all recordings, such as `vllm/reasoning`.
     pub fn models(&self) -> Vec<String> {
-        recorded::all().into_iter().map(|scenario| scenario.name).collect()
+        recorded::all()
+            .into_iter()
+            .map(|scenario| scenario.name)
+            .collect()
     }
 
     /// Serves until a signal ends the process. The page is served at the root of the address.
@@ -177,9 +195,12 @@ impl DemoServer {
         };
         // Recordings need no protection, so no keys are checked.
         let flags = flags.with("insecure_no_auth", true).with("threads", 1);
-        let flags = flags.with("listen", listen).with("admin_listen", admin_listen);
+        let flags = flags
+            .with("listen", listen)
+            .with("admin_listen", admin_listen);
         let config = Config::read(SETTINGS, &[&flags]).map_err(DemoError::Settings)?;
-        let listeners = Listeners::bind(&config, PassedSockets::default()).map_err(DemoError::Address)?;
+        let listeners =
+            Listeners::bind(&config, PassedSockets::default()).map_err(DemoError::Address)?;
         Ok(Self { config, listeners })
     }
 
@@ -205,9 +226,19 @@ fn request(address: SocketAddr, body: &'static str) -> io::Result<String> {
     let tls = trusting_nobody()?;
     let answer = async {
         // The environment may name an HTTP proxy, but the demo must not leave the machine.
-        let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build()?;
-        let request = client.post(format!("http://{address}/v1/chat/completions")).body(body);
-        request.header(CONTENT_TYPE, "application/json").send().await?.text().await
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .tls_backend_preconfigured(tls)
+            .build()?;
+        let request = client
+            .post(format!("http://{address}/v1/chat/completions"))
+            .body(body);
+        request
+            .header(CONTENT_TYPE, "application/json")
+            .send()
+            .await?
+            .text()
+            .await
     };
     runtime.block_on(answer).map_err(io::Error::other)
 }
@@ -234,7 +265,8 @@ mod tests {
             let request = ChatRequest::recall(Api::Chat, &body).unwrap();
             let engine = crate::engine::named(name).unwrap();
             let route = crate::plan::Route::new(engine, Arc::new(Options::default()), 1 << 20);
-            let mut rewriter = Rewriter::new(crate::plan::shape(&request, &route), Stamp::default());
+            let mut rewriter =
+                Rewriter::new(crate::plan::shape(&request, &route), Stamp::default());
             let mut out = OutputBuffer::default();
             rewriter.push(raw.as_bytes(), &mut out);
             rewriter.finish(Ending::Clean, &mut out);
@@ -243,12 +275,21 @@ mod tests {
                 if ["null_fields", "unknown_field", "tool_repeat"].contains(&change.rule()) {
                     continue;
                 }
-                let marked =
-                    frames.iter().flat_map(frame::Frame::changes).filter(|one| *one == change).count();
+                let marked = frames
+                    .iter()
+                    .flat_map(frame::Frame::changes)
+                    .filter(|one| *one == change)
+                    .count();
                 let tally = rewriter.reader.summary().tally;
                 let counted = tally.iter().find(|(rule, _)| rule.name() == change.rule());
                 let counted = counted.map_or(0, |(_, times)| times as usize);
-                assert_eq!(marked, counted, "{name}, {}: {}", scene.scenario, change.rule());
+                assert_eq!(
+                    marked,
+                    counted,
+                    "{name}, {}: {}",
+                    scene.scenario,
+                    change.rule()
+                );
             }
             // The canonical output must contain nothing left to change.
             let again = read(std::str::from_utf8(&out.join()).unwrap(), false);

@@ -64,7 +64,10 @@ impl Line {
     /// Shortens the longest part to fit the width, so that a mark after it stays visible.
     fn shortened(mut self, width: usize) -> Self {
         let excess = self.width().saturating_sub(width);
-        let longest = self.0.iter_mut().max_by_key(|(text, _)| text.chars().count());
+        let longest = self
+            .0
+            .iter_mut()
+            .max_by_key(|(text, _)| text.chars().count());
         if let Some((text, _)) = longest.filter(|_| excess > 0) {
             let kept = text.chars().count().saturating_sub(excess + 1);
             *text = text.chars().take(kept).chain(['…']).collect();
@@ -94,7 +97,11 @@ impl Line {
 
 /// Renders the page: the request, the engines' frames, the canonical frames, and the changes.
 pub fn render(scene: &Scene, comparison: &Comparison, look: TerminalProfile) -> String {
-    let mut page = Page { look, out: String::new(), comparison };
+    let mut page = Page {
+        look,
+        out: String::new(),
+        comparison,
+    };
     page.head(scene);
     page.raw();
     page.canonical(scene);
@@ -129,7 +136,9 @@ fn draw(line: Line, look: TerminalProfile, out: &mut String) {
             out.push_str(&part);
         }
     }
-    let end = out.get(start..).map_or(out.len(), |line| start + line.trim_end().len());
+    let end = out
+        .get(start..)
+        .map_or(out.len(), |line| start + line.trim_end().len());
     out.truncate(end);
     out.push('\n');
 }
@@ -158,7 +167,10 @@ impl Page<'_> {
         for word in text.split(' ') {
             let length = word.chars().count();
             if used > 0 && used + 1 + length > room {
-                self.line(std::mem::replace(&mut line, Line::of(" ".repeat(indent), PLAIN)));
+                self.line(std::mem::replace(
+                    &mut line,
+                    Line::of(" ".repeat(indent), PLAIN),
+                ));
                 used = 0;
             }
             if used > 0 {
@@ -176,18 +188,29 @@ impl Page<'_> {
     }
 
     fn head(&mut self, scene: &Scene) {
-        self.text(Line::of("samewire demo: ", BOLD), "one request, two engines, one answer format", BOLD);
+        self.text(
+            Line::of("samewire demo: ", BOLD),
+            "one request, two engines, one answer format",
+            BOLD,
+        );
         self.blank();
-        self.text(Line::of("Request   ", DIM), &scene.request.replace(",\"", ", \""), PLAIN);
-        self.text(Line::of("Answers   ", DIM), &format!("{} ({SOURCE})", scene.about), PLAIN);
+        self.text(
+            Line::of("Request   ", DIM),
+            &scene.request.replace(",\"", ", \""),
+            PLAIN,
+        );
+        self.text(
+            Line::of("Answers   ", DIM),
+            &format!("{} ({SOURCE})", scene.about),
+            PLAIN,
+        );
         self.blank();
     }
 
     /// Appends the engines' frames, side by side.
     fn raw(&mut self) {
         self.rule("What the engines send");
-        let legend =
-            "Each frame without what is the same in all of them (…). A number marks what samewire changes.";
+        let legend = "Each frame without what is the same in all of them (…). A number marks what samewire changes.";
         self.text(Line::default(), legend, DIM);
         let half = self.half();
         let mut line = Line::of(VERSIONS[0], BOLD);
@@ -223,12 +246,22 @@ impl Page<'_> {
     /// Returns a frame's words in lines of this width, indented after the first. Keeps an opening bracket together
     /// with its content if possible.
     fn frame(&self, frame: &Frame, width: usize) -> Vec<Line> {
-        let words: Vec<_> =
-            frame.words.iter().map(|word| self.word(word).shortened(width.saturating_sub(2))).collect();
+        let words: Vec<_> = frame
+            .words
+            .iter()
+            .map(|word| self.word(word).shortened(width.saturating_sub(2)))
+            .collect();
         let mut lines = vec![Line::default()];
         for (at, word) in words.iter().enumerate() {
-            let held = words.get(at + 1).filter(|_| word.opens()).map_or(0, Line::width);
-            let needed = if word.width() + held + 2 <= width { word.width() + held } else { word.width() };
+            let held = words
+                .get(at + 1)
+                .filter(|_| word.opens())
+                .map_or(0, Line::width);
+            let needed = if word.width() + held + 2 <= width {
+                word.width() + held
+            } else {
+                word.width()
+            };
             let alone = lines.len() == 1 && at < 2;
             let Some(line) = lines.last_mut() else { break };
             let space = usize::from(!line.opens() && line.width() > 0);
@@ -262,9 +295,14 @@ impl Page<'_> {
     /// Appends the canonical frames, the first one in full, and the verdict.
     fn canonical(&mut self, scene: &Scene) {
         self.rule("What clients of samewire receive");
-        let alike =
-            if self.comparison.alike > 0 { " ≈ the same but for what is said or counted." } else { "" };
-        let legend = &format!("= the same bytes, whichever engine answered.{alike} The first frame in full:");
+        let alike = if self.comparison.alike > 0 {
+            " ≈ the same but for what is said or counted."
+        } else {
+            ""
+        };
+        let legend = &format!(
+            "= the same bytes, whichever engine answered.{alike} The first frame in full:"
+        );
         self.text(Line::default(), legend, DIM);
         let first = format!("data: {}", self.comparison.first);
         for line in chunks(&first, self.look.width) {
@@ -313,8 +351,15 @@ impl Page<'_> {
             let mut line = Line::of(self.comparison.number(*change), NUMBER);
             line.put(format!("  {:<15}", change.rule()), BOLD);
             for (name, count) in NAMES.iter().zip(counts) {
-                let count = if *count == 0 { "–".to_owned() } else { format!("{count}×") };
-                line.put(format!(" {name} {count:<3}"), if count == "–" { DIM } else { PLAIN });
+                let count = if *count == 0 {
+                    "–".to_owned()
+                } else {
+                    format!("{count}×")
+                };
+                line.put(
+                    format!(" {name} {count:<3}"),
+                    if count == "–" { DIM } else { PLAIN },
+                );
             }
             line.put("  ", PLAIN);
             if self.look.width >= 110 {
@@ -331,7 +376,10 @@ impl Page<'_> {
 /// Splits the text into pieces of this width.
 fn chunks(text: &str, width: usize) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
-    letters.chunks(width.max(1)).map(|chunk| chunk.iter().collect()).collect()
+    letters
+        .chunks(width.max(1))
+        .map(|chunk| chunk.iter().collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -343,17 +391,38 @@ mod tests {
     fn colour_adds_nothing_but_colour() {
         let raw = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
         let canonical = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"a\",\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
-        let comparison = compare([Streams { raw, canonical }, Streams { raw: canonical, canonical }]);
-        let shown =
-            |colour| render(&super::super::REASONING, &comparison, TerminalProfile { width: 80, colour });
+        let comparison = compare([
+            Streams { raw, canonical },
+            Streams {
+                raw: canonical,
+                canonical,
+            },
+        ]);
+        let shown = |colour| {
+            render(
+                &super::super::REASONING,
+                &comparison,
+                TerminalProfile { width: 80, colour },
+            )
+        };
         let (plain, coloured) = (shown(false), shown(true));
-        assert!(!plain.contains('\x1b') && plain.contains("\"reasoning\"②"), "{plain}");
-        assert!(coloured.contains("\x1b[31m\"reasoning\"\x1b[0m\x1b[1;33m②\x1b[0m"), "{coloured}");
+        assert!(
+            !plain.contains('\x1b') && plain.contains("\"reasoning\"②"),
+            "{plain}"
+        );
+        assert!(
+            coloured.contains("\x1b[31m\"reasoning\"\x1b[0m\x1b[1;33m②\x1b[0m"),
+            "{coloured}"
+        );
         let mut parts = coloured.split('\x1b');
         let mut stripped = parts.next().unwrap().to_owned();
         parts.for_each(|part| stripped.push_str(part.split_once('m').unwrap().1));
         // Spaces after a coloured part remain on the line, but are invisible.
-        let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+        let lines = |text: &str| {
+            text.lines()
+                .map(|line| line.trim_end().to_owned())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(lines(&stripped), lines(&plain));
     }
 }

@@ -5,7 +5,15 @@ use crate::replay::{Recorded, Scenario};
 
 macro_rules! file {
     ($engine:literal, $name:literal, $file:expr) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/", $engine, "/", $name, "/", $file))
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/fixtures/",
+            $engine,
+            "/",
+            $name,
+            "/",
+            $file
+        ))
     };
 }
 
@@ -25,7 +33,12 @@ macro_rules! recorded {
         }
     };
     ($engine:literal, $name:literal, $kind:literal as $model:literal) => {
-        recorded!($engine, $name, $kind as $model, Some(file!($engine, $name, "upstream.http")))
+        recorded!(
+            $engine,
+            $name,
+            $kind as $model,
+            Some(file!($engine, $name, "upstream.http"))
+        )
     };
 }
 
@@ -70,14 +83,22 @@ pub(super) fn all() -> Vec<Scenario> {
 
 /// Returns the model name of a scenario where all are served together.
 pub(super) fn served(engine: &str, name: &str) -> String {
-    let found = ALL.iter().find(|one| one.engine == engine && one.name == name);
-    found.map(|one| format!("{}/{}", one.engine, one.model)).unwrap_or_default()
+    let found = ALL
+        .iter()
+        .find(|one| one.engine == engine && one.name == name);
+    found
+        .map(|one| format!("{}/{}", one.engine, one.model))
+        .unwrap_or_default()
 }
 
 /// Returns one scenario of an engine, under the model name in its request.
 pub(super) fn one(engine: &str, name: &str, model: &str) -> Vec<Scenario> {
-    let found = ALL.iter().filter(|one| one.engine == engine && one.name == name);
-    found.filter_map(|one| one.scenario(model.to_owned())).collect()
+    let found = ALL
+        .iter()
+        .filter(|one| one.engine == engine && one.name == name);
+    found
+        .filter_map(|one| one.scenario(model.to_owned()))
+        .collect()
 }
 
 #[cfg(test)]

@@ -10,8 +10,11 @@ use crate::html::{Page, Template, escaped};
 use crate::telemetry::Build;
 use std::fmt::Write as _;
 
-const TEMPLATE: Template =
-    Template { title: "samewire demo", style: include_str!("web.css"), body: include_str!("web.html") };
+const TEMPLATE: Template = Template {
+    title: "samewire demo",
+    style: include_str!("web.css"),
+    body: include_str!("web.html"),
+};
 
 /// Renders the page. `url`: base URL for clients. `models`: model names of the recordings.
 pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[String]) -> Page {
@@ -36,7 +39,13 @@ pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[Strin
         ("url", escaped(url)),
         ("curl", escaped(&snippet::curl(url))),
         ("python", escaped(&snippet::python(url))),
-        ("models", models.iter().map(|name| format!("<li><code>{}</code></li>", escaped(name))).collect()),
+        (
+            "models",
+            models
+                .iter()
+                .map(|name| format!("<li><code>{}</code></li>", escaped(name)))
+                .collect(),
+        ),
     ];
     Page::new(TEMPLATE, &values)
 }
@@ -63,7 +72,11 @@ fn cell(cell: &Cell, name: &str, comparison: &Comparison) -> String {
             )
         }
         Cell::Note(note) => {
-            format!("<p class=\"note\" data-engine=\"{}\">{}</p>", escaped(name), escaped(note))
+            format!(
+                "<p class=\"note\" data-engine=\"{}\">{}</p>",
+                escaped(name),
+                escaped(note)
+            )
         }
         Cell::Empty => "<p class=\"note empty\"></p>".to_owned(),
     }
@@ -81,7 +94,11 @@ fn frame(frame: &Frame, comparison: &Comparison) -> String {
             match piece.change {
                 Some(change) => {
                     let (rule, number) = (change.rule(), comparison.number(change));
-                    let _ = write!(out, "<mark title=\"{}\">{text}<sup>{number}</sup></mark>", escaped(rule));
+                    let _ = write!(
+                        out,
+                        "<mark title=\"{}\">{text}<sup>{number}</sup></mark>",
+                        escaped(rule)
+                    );
                 }
                 None => out.push_str(&text),
             }
@@ -102,9 +119,12 @@ fn canonical(comparison: &Comparison) -> String {
     let code = |shown: &Frame| format!("<code class=\"frame\">{}</code>", frame(shown, comparison));
     let row = |row: &Match| match row {
         Match::Same(shown) => both("=", "same", "both", code(shown)),
-        Match::SameNote(note) => {
-            both("=", "same", "both", format!("<span class=\"note\">{}</span>", escaped(note)))
-        }
+        Match::SameNote(note) => both(
+            "=",
+            "same",
+            "both",
+            format!("<span class=\"note\">{}</span>", escaped(note)),
+        ),
         Match::Alike(left, right) => {
             both("≈", "alike", NAMES[0], code(left)) + &both("", "alike", NAMES[1], code(right))
         }
@@ -121,7 +141,13 @@ fn canonical(comparison: &Comparison) -> String {
 
 /// Returns the table rows of the rules, with the number of changes by each.
 fn rules(comparison: &Comparison) -> String {
-    let count = |count: usize| if count == 0 { "–".to_owned() } else { format!("{count}×") };
+    let count = |count: usize| {
+        if count == 0 {
+            "–".to_owned()
+        } else {
+            format!("{count}×")
+        }
+    };
     let row = |(change, [left, right]): &(super::frame::Change, [usize; 2])| {
         format!(
             "<tr><td>{}</td><th scope=\"row\"><code>{}</code></th><td data-engine=\"{}\">{}</td><td data-engine=\"{}\">{}</td><td>{}</td></tr>\n",

@@ -22,25 +22,46 @@ impl Row {
 /// may be alike in part.
 pub(super) fn align(a: Vec<Run>, b: Vec<Run>) -> Vec<Row> {
     let table = scores(&a, &b);
-    let score = |i: usize, j: usize| table.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0.0);
+    let score = |i: usize, j: usize| {
+        table
+            .get(i)
+            .and_then(|row| row.get(j))
+            .copied()
+            .unwrap_or(0.0)
+    };
     let (mut i, mut j) = (0, 0);
     let mut rows = Vec::new();
     let (mut left, mut right) = (a.into_iter().peekable(), b.into_iter().peekable());
     while let (Some(one), Some(two)) = (left.peek(), right.peek()) {
         let likeness = one.shape.likeness(&two.shape);
         if likeness > 0.0 && score(i, j) <= score(i + 1, j + 1) + likeness {
-            rows.push(Row { a: left.next(), b: right.next() });
+            rows.push(Row {
+                a: left.next(),
+                b: right.next(),
+            });
             (i, j) = (i + 1, j + 1);
         } else if score(i + 1, j) >= score(i, j + 1) {
-            rows.push(Row { a: left.next(), b: None });
+            rows.push(Row {
+                a: left.next(),
+                b: None,
+            });
             i += 1;
         } else {
-            rows.push(Row { a: None, b: right.next() });
+            rows.push(Row {
+                a: None,
+                b: right.next(),
+            });
             j += 1;
         }
     }
-    rows.extend(left.map(|run| Row { a: Some(run), b: None }));
-    rows.extend(right.map(|run| Row { a: None, b: Some(run) }));
+    rows.extend(left.map(|run| Row {
+        a: Some(run),
+        b: None,
+    }));
+    rows.extend(right.map(|run| Row {
+        a: None,
+        b: Some(run),
+    }));
     joined(rows)
 }
 
@@ -54,7 +75,11 @@ fn scores(a: &[Run], b: &[Run]) -> Vec<Vec<f32>> {
         for (at, two) in b.iter().enumerate().rev() {
             let likeness = one.shape.likeness(&two.shape);
             let of = |at: usize| below.get(at).copied().unwrap_or(0.0);
-            let paired = if likeness > 0.0 { of(at + 1) + likeness } else { 0.0 };
+            let paired = if likeness > 0.0 {
+                of(at + 1) + likeness
+            } else {
+                0.0
+            };
             after = paired.max(of(at)).max(after);
             if let Some(cell) = row.get_mut(at) {
                 *cell = after;
@@ -72,7 +97,10 @@ fn joined(rows: Vec<Row>) -> Vec<Row> {
     let forward = join_backwards(rows);
     let mut reversed: Vec<_> = join_backwards(forward.into_iter().rev().collect());
     reversed.reverse();
-    for run in reversed.iter_mut().flat_map(|row| row.a.iter_mut().chain(row.b.iter_mut())) {
+    for run in reversed
+        .iter_mut()
+        .flat_map(|row| row.a.iter_mut().chain(row.b.iter_mut()))
+    {
         run.events.sort_unstable();
     }
     reversed
@@ -102,7 +130,9 @@ fn join_backwards(rows: Vec<Row>) -> Vec<Row> {
 
 /// Moves the events of `lone` into `target` if both have one form.
 fn take_in(target: &mut Option<Run>, lone: &mut Option<Run>) {
-    let (Some(target), Some(run)) = (target, lone.as_mut()) else { return };
+    let (Some(target), Some(run)) = (target, lone.as_mut()) else {
+        return;
+    };
     if target.shape == run.shape {
         target.events.append(&mut run.events);
         *lone = None;
@@ -122,16 +152,28 @@ mod tests {
             _ => Shape::Parts(word.chars().map(String::from).collect()),
         };
         let runs = words.split_whitespace().enumerate();
-        runs.map(|(at, word)| Run { shape: shape(word), events: vec![at] }).collect()
+        runs.map(|(at, word)| Run {
+            shape: shape(word),
+            events: vec![at],
+        })
+        .collect()
     }
 
     fn shown(a: &str, b: &str) -> String {
         let side = |run: &Option<Run>| match run {
-            Some(run) => run.events.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            Some(run) => run
+                .events
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(","),
             None => "-".to_owned(),
         };
         let rows = align(runs(a), runs(b));
-        rows.iter().map(|row| format!("{}={}", side(&row.a), side(&row.b))).collect::<Vec<_>>().join(" ")
+        rows.iter()
+            .map(|row| format!("{}={}", side(&row.a), side(&row.b)))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]

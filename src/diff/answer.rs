@@ -80,17 +80,33 @@ impl Answer {
     ///
     /// # Errors
     /// Fails with the first line that no server can have sent: it was cut, or edited by hand.
-    pub fn read(form: Form, body: &[u8], is_reset: bool, head: Option<Head>) -> Result<Self, Mistake> {
+    pub fn read(
+        form: Form,
+        body: &[u8],
+        is_reset: bool,
+        head: Option<Head>,
+    ) -> Result<Self, Mistake> {
         let text = std::str::from_utf8(body).map_err(|error| Mistake {
             line: line_of(body, error.valid_up_to()),
             why: "it is not UTF-8".to_owned(),
         })?;
         let events = match form {
             Form::Events => events(text, is_reset, EVENT)?,
-            Form::Json => vec![Event { name: None, data: json(text, 1, is_reset)? }],
-            Form::Text => vec![Event { name: None, data: Data::Text(text.to_owned()) }],
+            Form::Json => vec![Event {
+                name: None,
+                data: json(text, 1, is_reset)?,
+            }],
+            Form::Text => vec![Event {
+                name: None,
+                data: Data::Text(text.to_owned()),
+            }],
         };
-        Ok(Self { head, form, events, is_reset })
+        Ok(Self {
+            head,
+            form,
+            events,
+            is_reset,
+        })
     }
 }
 
@@ -105,28 +121,40 @@ fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistak
     let mut events = Vec::new();
     // Line in which the current event's data begins.
     let mut start = None;
-    let read = |output: FramerOutput<'_>, start: &mut Option<usize>, line: usize, is_cut: bool| match output {
-        FramerOutput::Frame(frame) => event(frame, start.take().unwrap_or(line), is_cut).map(Some),
-        FramerOutput::Comment => Ok(None),
-        FramerOutput::TooLarge => {
-            Err(Mistake { line, why: format!("the event is larger than {limit} bytes") })
+    let read = |output: FramerOutput<'_>, start: &mut Option<usize>, line: usize, is_cut: bool| {
+        match output {
+            FramerOutput::Frame(frame) => {
+                event(frame, start.take().unwrap_or(line), is_cut).map(Some)
+            }
+            FramerOutput::Comment => Ok(None),
+            FramerOutput::TooLarge => Err(Mistake {
+                line,
+                why: format!("the event is larger than {limit} bytes"),
+            }),
         }
     };
     for (line, number) in lines(text.as_bytes()).zip(1..) {
         let words = std::str::from_utf8(line).unwrap_or_default();
         // Only the last line of an answer that broke off can be incomplete.
         let is_cut = is_reset && !words.ends_with(['\r', '\n']);
-        let words = words.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+        let words = words
+            .trim_start_matches('\u{feff}')
+            .trim_end_matches(['\r', '\n']);
         check(words, number, is_cut)?;
         if words.starts_with("data") || words.starts_with("error") {
             start.get_or_insert(number);
         }
         let mut found = Ok(None);
-        framer.push(line, |output| found = read(output, &mut start, number, false));
+        framer.push(line, |output| {
+            found = read(output, &mut start, number, false)
+        });
         events.extend(found?);
     }
     let mut last = Ok(None);
-    framer.finish(|_| true, |output| last = read(output, &mut start, 1, is_reset));
+    framer.finish(
+        |_| true,
+        |output| last = read(output, &mut start, 1, is_reset),
+    );
     events.extend(last?);
     Ok(events)
 }
@@ -147,7 +175,11 @@ fn check(line: &str, number: usize, is_reset: bool) -> Result<(), Mistake> {
 fn event(frame: Frame<'_>, line: usize, is_cut: bool) -> Result<Event, Mistake> {
     let [name, data] = [frame.name, frame.data].map(String::from_utf8_lossy);
     let name = Some(name.into_owned()).filter(|name| !name.is_empty());
-    let data = if data.trim() == "[DONE]" { Data::Done } else { json(&data, line, is_cut)? };
+    let data = if data.trim() == "[DONE]" {
+        Data::Done
+    } else {
+        json(&data, line, is_cut)?
+    };
     Ok(Event { name, data })
 }
 
@@ -164,7 +196,10 @@ fn json(text: &str, line: usize, is_cut: bool) -> Result<Data, Mistake> {
 /// Returns the mistake in a text that is not JSON. An end in the middle is the sign of a file that was cut.
 fn not_json(text: &str, line: usize) -> Mistake {
     let Err(error) = serde_json::from_str::<IgnoredAny>(text) else {
-        return Mistake { line, why: "it is nested too deeply".to_owned() };
+        return Mistake {
+            line,
+            why: "it is nested too deeply".to_owned(),
+        };
     };
     let line = line + error.line().saturating_sub(1);
     let why = if text.trim().is_empty() {
@@ -182,8 +217,13 @@ fn not_json(text: &str, line: usize) -> Mistake {
 /// Returns the events of an answer with these data.
 #[cfg(test)]
 pub(super) fn events_of(events: &[&str]) -> Vec<Event> {
-    let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    Answer::read(Form::Events, text.as_bytes(), false, None).map(|answer| answer.events).unwrap_or_default()
+    let text: String = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
+    Answer::read(Form::Events, text.as_bytes(), false, None)
+        .map(|answer| answer.events)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -198,22 +238,50 @@ mod tests {
     #[test]
     fn mistakes_have_their_line() {
         for (form, body, line, why) in [
-            (Form::Events, "data: {}\n\ndata: {\"a\":\"b", 3, "so it was cut"),
-            (Form::Events, "data: {}\n\ndata: {\"a\":1,}\n\n", 3, "not JSON"),
-            (Form::Events, ": a\r\n\r\ndat: {}\r\n\r\n", 3, "no line of an event stream"),
-            (Form::Events, "event: a\ndata: {\ndata: \"a\" 1}\n\n", 3, "not JSON"),
+            (
+                Form::Events,
+                "data: {}\n\ndata: {\"a\":\"b",
+                3,
+                "so it was cut",
+            ),
+            (
+                Form::Events,
+                "data: {}\n\ndata: {\"a\":1,}\n\n",
+                3,
+                "not JSON",
+            ),
+            (
+                Form::Events,
+                ": a\r\n\r\ndat: {}\r\n\r\n",
+                3,
+                "no line of an event stream",
+            ),
+            (
+                Form::Events,
+                "event: a\ndata: {\ndata: \"a\" 1}\n\n",
+                3,
+                "not JSON",
+            ),
             (Form::Json, "{\n \"a\": 1,\n \"b\": [\n", 4, "so it was cut"),
             (Form::Json, "{\n \"a\": 1\n \"b\": 2\n}", 3, "not JSON"),
             (Form::Json, "", 1, "is empty"),
             (Form::Json, "\u{feff}{\"a\":", 1, "so it was cut"),
-            (Form::Events, "\u{feff}data: {\ndata: \"a\" 1}\n\n", 2, "not JSON"),
+            (
+                Form::Events,
+                "\u{feff}data: {\ndata: \"a\" 1}\n\n",
+                2,
+                "not JSON",
+            ),
         ] {
             let got = mistake(form, body);
             assert_eq!(got.0, line, "{body:?}: {}", got.1);
             assert!(got.1.contains(why), "{body:?}: {}", got.1);
         }
         let large = events("data: {}\n\ndata: \"aaaaaaaaaaaaaaaa\"\n\n", false, 16).unwrap_err();
-        assert_eq!((large.line, large.why.as_str()), (3, "the event is larger than 16 bytes"));
+        assert_eq!(
+            (large.line, large.why.as_str()),
+            (3, "the event is larger than 16 bytes")
+        );
         let error = Answer::read(Form::Text, b"a\nb\xff", false, None).unwrap_err();
         assert_eq!((error.line, error.why.as_str()), (2, "it is not UTF-8"));
     }
@@ -222,9 +290,15 @@ mod tests {
     fn a_broken_connection_may_leave_half_an_event() {
         let body = b"data: {}\n\ndata: {\"a\":";
         let answer = Answer::read(Form::Events, body, true, None).unwrap();
-        let texts: Vec<_> = answer.events.iter().map(|event| matches!(event.data, Data::Text(_))).collect();
+        let texts: Vec<_> = answer
+            .events
+            .iter()
+            .map(|event| matches!(event.data, Data::Text(_)))
+            .collect();
         assert_eq!(texts, [false, true]);
-        let why = Answer::read(Form::Events, b"dat: {}\n\ndata: {\"a\":", true, None).unwrap_err().why;
+        let why = Answer::read(Form::Events, b"dat: {}\n\ndata: {\"a\":", true, None)
+            .unwrap_err()
+            .why;
         assert!(why.contains("no line of an event stream"), "{why}");
     }
 
@@ -237,9 +311,16 @@ mod tests {
 
     #[test]
     fn all_line_ends_give_the_same_events() {
-        for body in ["event: a\ndata: {}\n\ndata: [DONE]\n\n", "event: a\rdata: {}\r\rdata: [DONE]\r\r"] {
+        for body in [
+            "event: a\ndata: {}\n\ndata: [DONE]\n\n",
+            "event: a\rdata: {}\r\rdata: [DONE]\r\r",
+        ] {
             let answer = Answer::read(Form::Events, body.as_bytes(), false, None).unwrap();
-            let names: Vec<_> = answer.events.iter().map(|event| event.name.as_deref()).collect();
+            let names: Vec<_> = answer
+                .events
+                .iter()
+                .map(|event| event.name.as_deref())
+                .collect();
             assert_eq!(names, [Some("a"), None], "{body:?}");
             assert_eq!(answer.events.last().unwrap().data, Data::Done, "{body:?}");
         }

@@ -70,7 +70,10 @@ pub(super) fn name(path: &str) -> &str {
 /// Returns the fields of a JSON value; `None` if the text is no JSON.
 pub(super) fn read(text: &str) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
-    let place = Place { path: String::new(), place: String::new() };
+    let place = Place {
+        path: String::new(),
+        place: String::new(),
+    };
     value(Raw::of(text)?, place, 0, &mut fields);
     Some(fields)
 }
@@ -82,16 +85,33 @@ struct Place {
 
 impl Place {
     fn member(&self, key: &str) -> Self {
-        let joined = |to: &str| if to.is_empty() { key.to_owned() } else { format!("{to}.{key}") };
-        Self { path: joined(&self.path), place: joined(&self.place) }
+        let joined = |to: &str| {
+            if to.is_empty() {
+                key.to_owned()
+            } else {
+                format!("{to}.{key}")
+            }
+        };
+        Self {
+            path: joined(&self.path),
+            place: joined(&self.place),
+        }
     }
 
     fn element(&self, number: u64) -> Self {
-        Self { path: format!("{}[]", self.path), place: format!("{}[{number}]", self.place) }
+        Self {
+            path: format!("{}[]", self.path),
+            place: format!("{}[{number}]", self.place),
+        }
     }
 
     fn field(self, kind: Kind, value: String) -> Field {
-        Field { path: self.path, place: self.place, kind, value }
+        Field {
+            path: self.path,
+            place: self.place,
+            kind,
+            value,
+        }
     }
 }
 
@@ -112,12 +132,18 @@ fn value(raw: Raw<'_>, at: Place, depth: usize, to: &mut Vec<Field>) {
 
 fn object(raw: Raw<'_>, at: Place, depth: usize, to: &mut Vec<Field>) {
     let members = Members::of(raw.get()).unwrap_or_default();
-    let places: Vec<_> = members.0.iter().map(|(key, raw)| (at.member(key), *raw)).collect();
+    let places: Vec<_> = members
+        .0
+        .iter()
+        .map(|(key, raw)| (at.member(key), *raw))
+        .collect();
     // The outermost object is the event itself.
     if depth > 0 {
         to.push(at.field(Kind::Object, String::new()));
     }
-    places.into_iter().for_each(|(place, raw)| value(raw, place, depth + 1, to));
+    places
+        .into_iter()
+        .for_each(|(place, raw)| value(raw, place, depth + 1, to));
 }
 
 /// Reads a list. Its elements are fields if they are objects; a list of other values is one value.
@@ -133,12 +159,19 @@ fn list(raw: Raw<'_>, at: Place, is_deep: bool, depth: usize, to: &mut Vec<Field
     let places: Vec<_> = (0..)
         .zip(all)
         .map(|(position, element)| {
-            let index = Members::of(element.get()).and_then(|members| members.get("index")).and_then(integer);
-            (at.element(index.filter(|_| is_numbered).unwrap_or(position)), element)
+            let index = Members::of(element.get())
+                .and_then(|members| members.get("index"))
+                .and_then(integer);
+            (
+                at.element(index.filter(|_| is_numbered).unwrap_or(position)),
+                element,
+            )
         })
         .collect();
     to.push(at.field(Kind::List, String::new()));
-    places.into_iter().for_each(|(place, element)| value(element, place, depth + 1, to));
+    places
+        .into_iter()
+        .for_each(|(place, element)| value(element, place, depth + 1, to));
 }
 
 #[cfg(test)]
@@ -152,7 +185,12 @@ mod tests {
         let fields = read(text).unwrap();
         let shown: Vec<_> = fields
             .iter()
-            .map(|field| format!("{} {} {}={}", field.path, field.place, field.kind, field.value))
+            .map(|field| {
+                format!(
+                    "{} {} {}={}",
+                    field.path, field.place, field.kind, field.value
+                )
+            })
             .collect();
         assert_eq!(
             shown,

@@ -58,7 +58,10 @@ pub struct Frames {
 
 impl Frames {
     fn of(events: &[usize]) -> Self {
-        Self { count: events.len(), first: events.first().map(|at| at + 1) }
+        Self {
+            count: events.len(),
+            first: events.first().map(|at| at + 1),
+        }
     }
 
     fn add(&mut self, more: Self) {
@@ -119,10 +122,25 @@ pub(super) fn findings(a: &Answer, b: &Answer, rows: &[Row]) -> Vec<Finding> {
     let together = found.together(rows);
     found.lone(rows, &together);
     for (one, two) in rows.iter().filter_map(Row::both) {
-        found.pair(Side { answer: a, run: one }, Side { answer: b, run: two }, &together);
+        found.pair(
+            Side {
+                answer: a,
+                run: one,
+            },
+            Side {
+                answer: b,
+                run: two,
+            },
+            &together,
+        );
     }
     for (path, one, two) in stable::differing(&a.events, &b.events) {
-        found.add(Difference::Changes, &path, [one, two], [Frames::default(); 2]);
+        found.add(
+            Difference::Changes,
+            &path,
+            [one, two],
+            [Frames::default(); 2],
+        );
     }
     found.list
 }
@@ -136,11 +154,17 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn events(self) -> impl Iterator<Item = &'a Event> {
-        self.run.events.iter().filter_map(move |at| self.answer.events.get(*at))
+        self.run
+            .events
+            .iter()
+            .filter_map(move |at| self.answer.events.get(*at))
     }
 
     fn names(self) -> String {
-        let names: BTreeSet<_> = self.events().map(|event| event.name.as_deref().unwrap_or("none")).collect();
+        let names: BTreeSet<_> = self
+            .events()
+            .map(|event| event.name.as_deref().unwrap_or("none"))
+            .collect();
         names.into_iter().collect::<Vec<_>>().join(" or ")
     }
 }
@@ -172,12 +196,15 @@ impl Held<'_> {
 fn held(side: Side<'_>) -> BTreeMap<&str, Held<'_>> {
     let mut all: BTreeMap<&str, Held<'_>> = BTreeMap::new();
     for (at, event) in side.run.events.iter().zip(side.events()) {
-        let Data::Fields(fields) = &event.data else { continue };
+        let Data::Fields(fields) = &event.data else {
+            continue;
+        };
         let mut seen = BTreeSet::new();
         for field in fields {
-            let held = all
-                .entry(&field.path)
-                .or_insert_with(|| Held { part: part(&field.place), ..Held::default() });
+            let held = all.entry(&field.path).or_insert_with(|| Held {
+                part: part(&field.place),
+                ..Held::default()
+            });
             held.count += usize::from(seen.insert(&field.path));
             let events = held.kinds.entry(field.kind).or_default();
             if events.last() != Some(at) {
@@ -202,12 +229,22 @@ impl Findings {
     /// Adds a difference, or its events to an equal one.
     fn add(&mut self, kind: Difference, path: &str, sides: [String; 2], frames: [Frames; 2]) {
         let [frames_a, frames_b] = frames;
-        let place = self.places.entry((kind, path.to_owned(), sides)).or_insert_with_key(|(_, _, [a, b])| {
-            let (path, a, b) = (path.to_owned(), a.clone(), b.clone());
-            let none = Frames::default();
-            self.list.push(Finding { kind, path, a, b, frames_a: none, frames_b: none });
-            self.list.len() - 1
-        });
+        let place = self
+            .places
+            .entry((kind, path.to_owned(), sides))
+            .or_insert_with_key(|(_, _, [a, b])| {
+                let (path, a, b) = (path.to_owned(), a.clone(), b.clone());
+                let none = Frames::default();
+                self.list.push(Finding {
+                    kind,
+                    path,
+                    a,
+                    b,
+                    frames_a: none,
+                    frames_b: none,
+                });
+                self.list.len() - 1
+            });
         if let Some(one) = self.list.get_mut(*place) {
             one.frames_a.add(frames_a);
             one.frames_b.add(frames_b);
@@ -222,12 +259,35 @@ impl Findings {
             }
         };
         if let (Some(a), Some(b)) = (&a.head, &b.head) {
-            compare(Difference::Status, "status", a.status.to_string(), b.status.to_string());
-            let label = |label: &Option<String>| label.clone().unwrap_or_else(|| MISSING.to_owned());
-            compare(Difference::ContentType, "content-type", label(&a.content_type), label(&b.content_type));
+            compare(
+                Difference::Status,
+                "status",
+                a.status.to_string(),
+                b.status.to_string(),
+            );
+            let label =
+                |label: &Option<String>| label.clone().unwrap_or_else(|| MISSING.to_owned());
+            compare(
+                Difference::ContentType,
+                "content-type",
+                label(&a.content_type),
+                label(&b.content_type),
+            );
         }
-        compare(Difference::Body, "body", a.form.name().to_owned(), b.form.name().to_owned());
-        let end = |answer: &Answer| if answer.is_reset { "connection broken" } else { "complete" }.to_owned();
+        compare(
+            Difference::Body,
+            "body",
+            a.form.name().to_owned(),
+            b.form.name().to_owned(),
+        );
+        let end = |answer: &Answer| {
+            if answer.is_reset {
+                "connection broken"
+            } else {
+                "complete"
+            }
+            .to_owned()
+        };
         compare(Difference::End, "end", end(a), end(b));
     }
 
@@ -240,18 +300,30 @@ impl Findings {
         let mut all = BTreeSet::new();
         for (own, other, is_a) in [(&a, &b, true), (&b, &a, false)] {
             let known: BTreeSet<_> = other.keys().copied().flatten().collect();
-            for (set, frames) in own.iter().filter(|(set, _)| set.len() > 1 && !other.contains_key(*set)) {
+            for (set, frames) in own
+                .iter()
+                .filter(|(set, _)| set.len() > 1 && !other.contains_key(*set))
+            {
                 // Parts that the other side has in one event as well are not torn apart there.
                 let is_within = |larger: &&BTreeSet<String>| set.is_subset(larger);
                 if !set.iter().all(|part| known.contains(part)) || other.keys().any(is_within) {
                     continue;
                 }
-                let label = set.iter().map(String::as_str).collect::<Vec<_>>().join(" + ");
+                let label = set
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" + ");
                 let (words, frames) = match is_a {
                     true => (["together", "apart"], [*frames, Frames::default()]),
                     false => (["apart", "together"], [Frames::default(), *frames]),
                 };
-                self.add(Difference::Together, &label, words.map(str::to_owned), frames);
+                self.add(
+                    Difference::Together,
+                    &label,
+                    words.map(str::to_owned),
+                    frames,
+                );
                 all.extend(set.iter().cloned());
             }
         }
@@ -260,30 +332,58 @@ impl Findings {
 
     /// Finds events that only one side has, or that both have in another order.
     fn lone(&mut self, rows: &[Row], together: &BTreeSet<String>) {
-        let mut others: Vec<&Run> =
-            rows.iter().filter(|row| row.a.is_none()).filter_map(|row| row.b.as_ref()).collect();
-        let is_explained =
-            |run: &Run| run.shape.parts().is_some_and(|parts| !parts.is_empty() && parts.is_subset(together));
+        let mut others: Vec<&Run> = rows
+            .iter()
+            .filter(|row| row.a.is_none())
+            .filter_map(|row| row.b.as_ref())
+            .collect();
+        let is_explained = |run: &Run| {
+            run.shape
+                .parts()
+                .is_some_and(|parts| !parts.is_empty() && parts.is_subset(together))
+        };
         let words = |run: &Run| match run.events.len() {
             1 => "1 frame".to_owned(),
             count => format!("{count} frames"),
         };
-        for run in rows.iter().filter(|row| row.b.is_none()).filter_map(|row| row.a.as_ref()) {
+        for run in rows
+            .iter()
+            .filter(|row| row.b.is_none())
+            .filter_map(|row| row.a.as_ref())
+        {
             let label = run.shape.label();
             if let Some(at) = others.iter().position(|other| other.shape == run.shape) {
                 let other = others.remove(at);
-                let place =
-                    |run: &Run| run.events.first().map_or_else(String::new, |at| format!("frame {}", at + 1));
+                let place = |run: &Run| {
+                    run.events
+                        .first()
+                        .map_or_else(String::new, |at| format!("frame {}", at + 1))
+                };
                 let frames = [Frames::of(&run.events), Frames::of(&other.events)];
-                self.add(Difference::Order, &label, [place(run), place(other)], frames);
+                self.add(
+                    Difference::Order,
+                    &label,
+                    [place(run), place(other)],
+                    frames,
+                );
             } else if !is_explained(run) {
                 let frames = [Frames::of(&run.events), Frames::default()];
-                self.add(Difference::Frames, &label, [words(run), MISSING.to_owned()], frames);
+                self.add(
+                    Difference::Frames,
+                    &label,
+                    [words(run), MISSING.to_owned()],
+                    frames,
+                );
             }
         }
         for run in others.into_iter().filter(|run| !is_explained(run)) {
             let frames = [Frames::default(), Frames::of(&run.events)];
-            self.add(Difference::Frames, &run.shape.label(), [MISSING.to_owned(), words(run)], frames);
+            self.add(
+                Difference::Frames,
+                &run.shape.label(),
+                [MISSING.to_owned(), words(run)],
+                frames,
+            );
         }
     }
 
@@ -301,7 +401,8 @@ impl Findings {
         let mut outer: Option<String> = None;
         for path in paths {
             if outer.as_ref().is_some_and(|outer| {
-                path.strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with(['.', '[']))
+                path.strip_prefix(outer.as_str())
+                    .is_some_and(|rest| rest.starts_with(['.', '[']))
             }) {
                 continue;
             }
@@ -338,7 +439,12 @@ impl Findings {
                 (MISSING, _) | (_, MISSING) => Difference::Field,
                 _ => Difference::Type,
             };
-            self.add(kind, path, [left, right], [deviating(a, b, all[0]), deviating(b, a, all[1])]);
+            self.add(
+                kind,
+                path,
+                [left, right],
+                [deviating(a, b, all[0]), deviating(b, a, all[1])],
+            );
             return true;
         }
         if let (Some(a), Some(b)) = (a, b)
@@ -346,7 +452,8 @@ impl Findings {
             && !a.values.is_empty()
             && !b.values.is_empty()
         {
-            let words = |held: &Held<'_>| held.values.iter().copied().collect::<Vec<_>>().join(" or ");
+            let words =
+                |held: &Held<'_>| held.values.iter().copied().collect::<Vec<_>>().join(" or ");
             self.add(Difference::Value, path, [words(a), words(b)], all);
         }
         false
@@ -363,14 +470,19 @@ impl Findings {
                     other: &BTreeMap<&'p str, Held<'_>>|
          -> Vec<(&'p str, String)> {
             let is_string = |held: &Held<'_>| held.kinds.contains_key(&Kind::String);
-            let alone =
-                own.iter().filter(|(path, held)| is_string(held) && !other.get(*path).is_some_and(is_string));
-            alone.filter_map(|(path, held)| Some((*path, held.part.clone()?))).collect()
+            let alone = own
+                .iter()
+                .filter(|(path, held)| is_string(held) && !other.get(*path).is_some_and(is_string));
+            alone
+                .filter_map(|(path, held)| Some((*path, held.part.clone()?)))
+                .collect()
         };
         let others = lone(b, a);
         let mut paths = BTreeSet::new();
         for (path, part) in lone(a, b) {
-            let Some((other, _)) = others.iter().find(|(_, other)| *other == part) else { continue };
+            let Some((other, _)) = others.iter().find(|(_, other)| *other == part) else {
+                continue;
+            };
             let name = |path: &str| super::field::name(path).to_owned();
             self.add(Difference::Name, path, [name(path), name(other)], all);
             paths.extend([path, *other]);
@@ -391,7 +503,11 @@ fn deviating(own: Option<&Held<'_>>, other: Option<&Held<'_>>, all: Frames) -> F
         .collect();
     events.sort_unstable();
     events.dedup();
-    if events.is_empty() { all } else { Frames::of(&events) }
+    if events.is_empty() {
+        all
+    } else {
+        Frames::of(&events)
+    }
 }
 
 /// Returns the sets of parts that events say, with the events.
@@ -408,9 +524,11 @@ fn sets<'r>(runs: impl Iterator<Item = &'r Run>) -> BTreeMap<&'r BTreeSet<String
 /// Returns the parts that only one of two aligned events says, because the other side says them elsewhere.
 fn moved(a: &Shape, b: &Shape, together: &BTreeSet<String>) -> BTreeSet<String> {
     match (a.parts(), b.parts()) {
-        (Some(a), Some(b)) => {
-            a.symmetric_difference(b).filter(|part| together.contains(*part)).cloned().collect()
-        }
+        (Some(a), Some(b)) => a
+            .symmetric_difference(b)
+            .filter(|part| together.contains(*part))
+            .cloned()
+            .collect(),
         _ => BTreeSet::new(),
     }
 }

@@ -60,7 +60,11 @@ pub fn compare(a: &Answer, b: &Answer) -> Comparison {
     let words = words::differing(&a.events, &b.events);
     let span = |run: &Run| {
         let (first, last) = (run.events.first()?, run.events.last()?);
-        Some(Span { first: first + 1, last: last + 1, count: run.events.len() })
+        Some(Span {
+            first: first + 1,
+            last: last + 1,
+            count: run.events.len(),
+        })
     };
     let rows = rows.iter().map(|row| {
         let says = |run: &Option<Run>| run.as_ref().map(|run| run.shape.label());
@@ -69,9 +73,17 @@ pub fn compare(a: &Answer, b: &Answer) -> Comparison {
             (Some(one), Some(two)) if one != two => format!("{one} | {two}"),
             (one, two) => one.or(two).unwrap_or_default(),
         };
-        Aligned { says, a: row.a.as_ref().and_then(span), b: row.b.as_ref().and_then(span) }
+        Aligned {
+            says,
+            a: row.a.as_ref().and_then(span),
+            b: row.b.as_ref().and_then(span),
+        }
     });
-    Comparison { rows: rows.collect(), shape, words }
+    Comparison {
+        rows: rows.collect(),
+        shape,
+        words,
+    }
 }
 
 #[cfg(test)]
@@ -79,7 +91,10 @@ mod tests {
     use super::*;
 
     fn stream(chunks: &[&str]) -> Answer {
-        let text: String = chunks.iter().map(|data| format!("data: {data}\n\n")).collect();
+        let text: String = chunks
+            .iter()
+            .map(|data| format!("data: {data}\n\n"))
+            .collect();
         Answer::read(Form::Events, text.as_bytes(), false, None).unwrap()
     }
 
@@ -92,7 +107,13 @@ mod tests {
         let of = |choices: &[&str]| {
             let chunks: Vec<_> = choices
                 .iter()
-                .map(|choice| if choice.starts_with('"') { chunk(choice) } else { (*choice).to_owned() })
+                .map(|choice| {
+                    if choice.starts_with('"') {
+                        chunk(choice)
+                    } else {
+                        (*choice).to_owned()
+                    }
+                })
                 .collect();
             stream(&chunks.iter().map(String::as_str).collect::<Vec<_>>())
         };
@@ -101,7 +122,9 @@ mod tests {
             .iter()
             .map(|one| {
                 let frames = |frames: Frames| {
-                    frames.first.map_or(String::new(), |first| format!(" @{first}x{}", frames.count))
+                    frames
+                        .first
+                        .map_or(String::new(), |first| format!(" @{first}x{}", frames.count))
                 };
                 format!(
                     "{:?} {}: {}{} | {}{}",
@@ -122,14 +145,19 @@ mod tests {
 
     #[test]
     fn the_number_of_pieces_is_no_difference() {
-        assert_eq!(shape(&[TEXT, FINISH, "[DONE]"], &[TEXT, TEXT, TEXT, FINISH, "[DONE]"]), [""; 0]);
+        assert_eq!(
+            shape(
+                &[TEXT, FINISH, "[DONE]"],
+                &[TEXT, TEXT, TEXT, FINISH, "[DONE]"]
+            ),
+            [""; 0]
+        );
     }
 
     #[test]
     fn each_kind_of_difference_is_told_once() {
         let merged = r#""delta":{"content":"a"},"finish_reason":"stop""#;
-        let with_usage =
-            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"total_tokens":1}}"#;
+        let with_usage = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"total_tokens":1}}"#;
         for (a, b, expected) in [
             (
                 &[TEXT, TEXT, FINISH][..],
@@ -161,10 +189,16 @@ mod tests {
             ),
             (
                 &[r#""delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}"#],
-                &[r#""delta":{"tool_calls":[{"index":0,"id":null,"function":{"arguments":"{}"}}]}"#],
+                &[
+                    r#""delta":{"tool_calls":[{"index":0,"id":null,"function":{"arguments":"{}"}}]}"#,
+                ],
                 &["Null choices[].delta.tool_calls[].id: missing @1x1 | null @1x1"],
             ),
-            (&[TEXT, FINISH, "[DONE]"], &[TEXT, FINISH], &["Frames [DONE]: 1 frame @3x1 | missing"]),
+            (
+                &[TEXT, FINISH, "[DONE]"],
+                &[TEXT, FINISH],
+                &["Frames [DONE]: 1 frame @3x1 | missing"],
+            ),
             (
                 &[r#"{"usage":{"details":{"a":1,"b":2}}}"#],
                 &[r#"{"usage":{"details":null}}"#],
@@ -196,20 +230,44 @@ mod tests {
 
     #[test]
     fn status_body_and_end_are_of_the_whole_answer() {
-        let head = |status, label: &str| Some(Head { status, content_type: Some(label.to_owned()) });
-        let a =
-            Answer::read(Form::Events, b"data: [DONE]\n\n", true, head(200, "text/event-stream")).unwrap();
+        let head = |status, label: &str| {
+            Some(Head {
+                status,
+                content_type: Some(label.to_owned()),
+            })
+        };
+        let a = Answer::read(
+            Form::Events,
+            b"data: [DONE]\n\n",
+            true,
+            head(200, "text/event-stream"),
+        )
+        .unwrap();
         let b = Answer::read(Form::Json, b"{}", false, head(404, "application/json")).unwrap();
         let kinds: Vec<_> = compare(&a, &b).shape.iter().map(|one| one.kind).collect();
-        assert_eq!(kinds, [Difference::Status, Difference::ContentType, Difference::Body, Difference::End]);
+        assert_eq!(
+            kinds,
+            [
+                Difference::Status,
+                Difference::ContentType,
+                Difference::Body,
+                Difference::End
+            ]
+        );
     }
 
     #[test]
     fn names_of_events_are_compared() {
         let of = |text: &str| Answer::read(Form::Events, text.as_bytes(), false, None).unwrap();
-        let (a, b) = (of("event: a\ndata: {\"type\":\"a\"}\n\n"), of("data: {\"type\":\"a\"}\n\n"));
+        let (a, b) = (
+            of("event: a\ndata: {\"type\":\"a\"}\n\n"),
+            of("data: {\"type\":\"a\"}\n\n"),
+        );
         let found = compare(&a, &b).shape;
-        let shown: Vec<_> = found.iter().map(|one| (one.kind, one.a.as_str(), one.b.as_str())).collect();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|one| (one.kind, one.a.as_str(), one.b.as_str()))
+            .collect();
         assert_eq!(shown, [(Difference::EventName, "a", "none")]);
     }
 }

@@ -23,8 +23,15 @@ const CHOICE: [(&str, &str); 7] = [
 /// Names of the fields of a call that say something.
 const CALL: [&str; 3] = ["id", "name", "arguments"];
 /// Fields that tell typed events apart, in addition to `type`.
-const DETAILS: [&str; 7] =
-    ["item.type", "content_block.type", "delta.type", "part.type", "output_index", "content_index", "index"];
+const DETAILS: [&str; 7] = [
+    "item.type",
+    "content_block.type",
+    "delta.type",
+    "part.type",
+    "output_index",
+    "content_index",
+    "index",
+];
 
 /// Form of an event: what it says, regardless of the words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +53,17 @@ impl Shape {
             Data::Text(_) => return Self::Text,
             Data::Fields(fields) => fields,
         };
-        let find = |path: &str| fields.iter().find(|field| field.path == path && field.is_said());
+        let find = |path: &str| {
+            fields
+                .iter()
+                .find(|field| field.path == path && field.is_said())
+        };
         match find("type") {
             Some(kind) => {
                 let details = DETAILS.iter().filter_map(|path| Some((path, find(path)?)));
-                let details = details.map(|(path, field)| format!("{path} {}", field.value)).collect();
+                let details = details
+                    .map(|(path, field)| format!("{path} {}", field.value))
+                    .collect();
                 Self::Typed(kind.value.clone(), details)
             }
             None => Self::Parts(
@@ -69,9 +82,15 @@ impl Shape {
             Self::Done => "[DONE]".to_owned(),
             Self::Text => "text that is not JSON".to_owned(),
             Self::Parts(parts) if parts.is_empty() => "nothing said".to_owned(),
-            Self::Parts(parts) => parts.iter().map(String::as_str).collect::<Vec<_>>().join(" + "),
+            Self::Parts(parts) => parts
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(" + "),
             Self::Typed(kind, details) => {
-                let details = details.iter().filter_map(|detail| detail.split_once(".type "));
+                let details = details
+                    .iter()
+                    .filter_map(|detail| detail.split_once(".type "));
                 let mut label = kind.clone();
                 details.for_each(|(_, detail)| label += &format!(" {detail}"));
                 label
@@ -89,8 +108,14 @@ impl Shape {
 
     /// Returns the number of the choice to which an event belongs; `None` if it belongs to none.
     fn choice(&self) -> Option<u32> {
-        let part = self.parts()?.iter().find(|part| !matches!(part.as_str(), "usage" | "error"))?;
-        match part.strip_prefix("choices[").and_then(|rest| rest.split_once(']')) {
+        let part = self
+            .parts()?
+            .iter()
+            .find(|part| !matches!(part.as_str(), "usage" | "error"))?;
+        match part
+            .strip_prefix("choices[")
+            .and_then(|rest| rest.split_once(']'))
+        {
             Some((number, _)) => number.parse().ok(),
             None => Some(0),
         }
@@ -113,7 +138,11 @@ impl Shape {
 /// Returns the share of elements that are in both sets.
 fn shared(one: &BTreeSet<String>, two: &BTreeSet<String>) -> f32 {
     let all = one.union(two).count();
-    if all == 0 { 1.0 } else { one.intersection(two).count() as f32 / all as f32 }
+    if all == 0 {
+        1.0
+    } else {
+        one.intersection(two).count() as f32 / all as f32
+    }
 }
 
 /// Returns true if a field makes its event say something. Usage and an error are objects.
@@ -123,23 +152,37 @@ fn is_there(field: &Field) -> bool {
 
 /// Returns the part of an event to which a field in this place belongs; `None` if it is no separate part.
 pub(super) fn part(place: &str) -> Option<String> {
-    let within =
-        |name: &str| place.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let within = |name: &str| {
+        place
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
     if let Some(name) = ["usage", "error"].into_iter().find(|name| within(name)) {
         return Some(name.to_owned());
     }
     let rest = place.strip_prefix("choices[")?;
     let (number, rest) = rest.split_once("].")?;
-    let rest = ["delta.", "message."].into_iter().find_map(|outer| rest.strip_prefix(outer)).unwrap_or(rest);
-    let own = CHOICE.iter().find(|(name, _)| *name == rest).map(|(_, part)| (*part).to_owned());
+    let rest = ["delta.", "message."]
+        .into_iter()
+        .find_map(|outer| rest.strip_prefix(outer))
+        .unwrap_or(rest);
+    let own = CHOICE
+        .iter()
+        .find(|(name, _)| *name == rest)
+        .map(|(_, part)| (*part).to_owned());
     let call = || {
         let (outer, last) = rest.rsplit_once('.')?;
         let outer = outer.strip_suffix(".function").unwrap_or(outer);
-        let is_call = outer.starts_with("tool_calls[") && outer.ends_with(']') || outer == "function_call";
+        let is_call =
+            outer.starts_with("tool_calls[") && outer.ends_with(']') || outer == "function_call";
         (is_call && CALL.contains(&last)).then(|| format!("{outer}.{last}"))
     };
     let part = own.or_else(call)?;
-    Some(if number == "0" { part } else { format!("choices[{number}].{part}") })
+    Some(if number == "0" {
+        part
+    } else {
+        format!("choices[{number}].{part}")
+    })
 }
 
 /// Run of events of one form.
@@ -157,13 +200,25 @@ pub(super) fn runs(events: &[Event]) -> Vec<Run> {
     // Last run of each choice; of the only choice and of the rest if there are no others.
     let mut last: BTreeMap<u32, usize> = BTreeMap::new();
     let shapes: Vec<_> = events.iter().map(Shape::of).collect();
-    let has_several = shapes.iter().any(|shape| shape.choice().is_some_and(|number| number > 0));
-    let lane = |shape: &Shape| if has_several { shape.choice().unwrap_or(u32::MAX) } else { 0 };
+    let has_several = shapes
+        .iter()
+        .any(|shape| shape.choice().is_some_and(|number| number > 0));
+    let lane = |shape: &Shape| {
+        if has_several {
+            shape.choice().unwrap_or(u32::MAX)
+        } else {
+            0
+        }
+    };
     for (at, shape) in shapes.into_iter().enumerate() {
         let lane = lane(&shape);
         let is_same = |run: &usize| runs.get(*run).is_some_and(|run| run.shape == shape);
         let known = if runs.len() >= LIMIT {
-            Some(runs.iter().rposition(|run| run.shape == shape).unwrap_or(LIMIT - 1))
+            Some(
+                runs.iter()
+                    .rposition(|run| run.shape == shape)
+                    .unwrap_or(LIMIT - 1),
+            )
         } else {
             last.get(&lane).copied().filter(is_same)
         };
@@ -171,7 +226,10 @@ pub(super) fn runs(events: &[Event]) -> Vec<Run> {
             Some(run) => run.events.push(at),
             None => {
                 last.insert(lane, runs.len());
-                runs.push(Run { shape, events: vec![at] });
+                runs.push(Run {
+                    shape,
+                    events: vec![at],
+                });
             }
         }
     }
@@ -186,18 +244,24 @@ mod tests {
 
     fn labels(stream: &str) -> Vec<(String, usize)> {
         let answer = Answer::read(Form::Events, stream.as_bytes(), false, None).unwrap();
-        runs(&answer.events).iter().map(|run| (run.shape.label(), run.events.len())).collect()
+        runs(&answer.events)
+            .iter()
+            .map(|run| (run.shape.label(), run.events.len()))
+            .collect()
     }
 
     #[test]
     fn neighbours_of_one_form_are_a_run() {
-        let chunk = |delta: &str| format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
+        let chunk =
+            |delta: &str| format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n");
         let stream = [
             chunk(r#"{"role":"assistant","content":""}"#),
             chunk(r#"{"content":"a","tool_calls":[]}"#),
             chunk(r#"{"content":"b","reasoning_content":null}"#),
             chunk(r#"{"reasoning":"c"}"#),
-            chunk(r#"{"tool_calls":[{"index":1,"id":"d","function":{"name":"e","arguments":""}}]}"#),
+            chunk(
+                r#"{"tool_calls":[{"index":1,"id":"d","function":{"name":"e","arguments":""}}]}"#,
+            ),
             "data: {\"choices\":[],\"usage\":{\"total_tokens\":1}}\n\n".to_owned(),
             "data: [DONE]\n\n".to_owned(),
         ]
@@ -210,17 +274,25 @@ mod tests {
             ("usage", 1),
             ("[DONE]", 1),
         ];
-        assert_eq!(labels(&stream), expected.map(|(label, count)| (label.to_owned(), count)));
+        assert_eq!(
+            labels(&stream),
+            expected.map(|(label, count)| (label.to_owned(), count))
+        );
     }
 
     #[test]
     fn choices_have_runs_of_their_own() {
         let chunk = |index: u32| {
-            format!("data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}}}}]}}\n\n")
+            format!(
+                "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}}}}]}}\n\n"
+            )
         };
         let stream = [1, 0, 1, 0, 0].map(chunk).concat() + "data: [DONE]\n\n";
         let expected = [("content", 3), ("choices[1].content", 2), ("[DONE]", 1)];
-        assert_eq!(labels(&stream), expected.map(|(label, count)| (label.to_owned(), count)));
+        assert_eq!(
+            labels(&stream),
+            expected.map(|(label, count)| (label.to_owned(), count))
+        );
     }
 
     #[test]
@@ -230,8 +302,14 @@ mod tests {
             "data: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"a\"}\n\n",
             "data: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"delta\":\"b\"}\n\n",
         );
-        let expected = [("response.output_item.added message", 1), ("response.output_text.delta", 2)];
-        assert_eq!(labels(stream), expected.map(|(label, count)| (label.to_owned(), count)));
+        let expected = [
+            ("response.output_item.added message", 1),
+            ("response.output_text.delta", 2),
+        ];
+        assert_eq!(
+            labels(stream),
+            expected.map(|(label, count)| (label.to_owned(), count))
+        );
     }
 
     #[test]
@@ -239,6 +317,9 @@ mod tests {
         let pair = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}\n\n";
         let found = labels(&pair.repeat(LIMIT));
         assert_eq!(found.len(), LIMIT);
-        assert_eq!(found.iter().map(|(_, count)| count).sum::<usize>(), 2 * LIMIT);
+        assert_eq!(
+            found.iter().map(|(_, count)| count).sum::<usize>(),
+            2 * LIMIT
+        );
     }
 }

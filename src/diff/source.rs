@@ -12,7 +12,11 @@ use thiserror::Error;
 /// Stems and extensions of a body's file in a folder.
 const STEMS: [&str; 2] = ["upstream", "response"];
 /// Extensions of bodies, with the form of each.
-const KINDS: [(&str, Form); 3] = [("sse", Form::Events), ("json", Form::Json), ("txt", Form::Text)];
+const KINDS: [(&str, Form); 3] = [
+    ("sse", Form::Events),
+    ("json", Form::Json),
+    ("txt", Form::Text),
+];
 
 /// Answers to compare.
 #[derive(Debug)]
@@ -67,7 +71,11 @@ pub fn load(a: &Path, b: &Path) -> Result<Compared, Unreadable> {
         (Place::Folder, Place::Folder) => folders(a, b),
         (one, two) => {
             let (a, b) = (a.display(), b.display());
-            let why = format!("{a} is {}, and {b} is {}; both must be of one kind", one.name(), two.name());
+            let why = format!(
+                "{a} is {}, and {b} is {}; both must be of one kind",
+                one.name(),
+                two.name()
+            );
             Err(Unreadable::Unpaired(why))
         }
     }
@@ -92,7 +100,10 @@ impl Place {
 }
 
 fn kind(path: &Path) -> Result<Place, Unreadable> {
-    let is_folder = path.metadata().map_err(|error| Unreadable::File(path.to_owned(), error))?.is_dir();
+    let is_folder = path
+        .metadata()
+        .map_err(|error| Unreadable::File(path.to_owned(), error))?
+        .is_dir();
     Ok(match is_folder {
         false => Place::Body,
         true if path.join("request.json").is_file() => Place::Exchange,
@@ -101,15 +112,23 @@ fn kind(path: &Path) -> Result<Place, Unreadable> {
 }
 
 fn one(a: Answer, b: Answer) -> Compared {
-    Compared { pairs: vec![Pair { name: None, a, b }], only_a: Vec::new(), only_b: Vec::new() }
+    Compared {
+        pairs: vec![Pair { name: None, a, b }],
+        only_a: Vec::new(),
+        only_b: Vec::new(),
+    }
 }
 
 fn body(path: &Path) -> Result<Answer, Unreadable> {
     let extension = path.extension().and_then(|extension| extension.to_str());
-    let form = KINDS.into_iter().find(|(kind, _)| Some(*kind) == extension).map(|(_, form)| form);
+    let form = KINDS
+        .into_iter()
+        .find(|(kind, _)| Some(*kind) == extension)
+        .map(|(_, form)| form);
     let form = form.ok_or_else(|| Unreadable::Extension(path.to_owned()))?;
     let bytes = std::fs::read(path).map_err(|error| Unreadable::File(path.to_owned(), error))?;
-    Answer::read(form, &bytes, false, None).map_err(|mistake| Unreadable::Line(path.to_owned(), mistake))
+    Answer::read(form, &bytes, false, None)
+        .map_err(|mistake| Unreadable::Line(path.to_owned(), mistake))
 }
 
 fn exchange(path: &Path) -> Result<Answer, Unreadable> {
@@ -128,25 +147,46 @@ fn scenarios(path: &Path) -> Result<BTreeMap<String, (PathBuf, Scenario)>, Unrea
         .into_iter()
         .map(|scenario| {
             // The name begins with that of the folder itself.
-            let within = scenario.name.split_once('/').map_or("", |(_, within)| within).to_owned();
-            let folder = if within.is_empty() { path.to_owned() } else { path.join(&within) };
+            let within = scenario
+                .name
+                .split_once('/')
+                .map_or("", |(_, within)| within)
+                .to_owned();
+            let folder = if within.is_empty() {
+                path.to_owned()
+            } else {
+                path.join(&within)
+            };
             (within, (folder, scenario))
         })
         .collect())
 }
 
 fn answer(folder: &Path, scenario: &Scenario) -> Result<Answer, Unreadable> {
-    let files = STEMS.iter().flat_map(|stem| KINDS.map(|(kind, form)| (format!("{stem}.{kind}"), form)));
-    let file = files.map(|(name, form)| (folder.join(name), form)).find(|(path, _)| path.is_file());
+    let files = STEMS
+        .iter()
+        .flat_map(|stem| KINDS.map(|(kind, form)| (format!("{stem}.{kind}"), form)));
+    let file = files
+        .map(|(name, form)| (folder.join(name), form))
+        .find(|(path, _)| path.is_file());
     // An empty body has no file.
     let (path, form) = file.unwrap_or_else(|| (folder.to_owned(), Form::Text));
     let content_type = scenario.headers.get(CONTENT_TYPE);
-    let content_type = content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).to_lowercase());
-    let head = Head { status: scenario.status.as_u16(), content_type };
+    let content_type =
+        content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).to_lowercase());
+    let head = Head {
+        status: scenario.status.as_u16(),
+        content_type,
+    };
     let body = scenario.frames.concat();
     // The answer to HEAD has the content type of a body that is not there.
-    let form = if scenario.method == "HEAD" { Form::Text } else { form };
-    Answer::read(form, &body, scenario.reset, Some(head)).map_err(|mistake| Unreadable::Line(path, mistake))
+    let form = if scenario.method == "HEAD" {
+        Form::Text
+    } else {
+        form
+    };
+    Answer::read(form, &body, scenario.reset, Some(head))
+        .map_err(|mistake| Unreadable::Line(path, mistake))
 }
 
 /// Pairs the exchanges of two folders by their names.
@@ -157,14 +197,26 @@ fn folders(a: &Path, b: &Path) -> Result<Compared, Unreadable> {
         match two.remove(&name) {
             Some((other, partner)) => {
                 let (a, b) = (answer(&folder, &scenario)?, answer(&other, &partner)?);
-                pairs.push(Pair { name: Some(name), a, b });
+                pairs.push(Pair {
+                    name: Some(name),
+                    a,
+                    b,
+                });
             }
             None => only_a.push(name),
         }
     }
     if pairs.is_empty() {
-        let why = format!("{} and {} have no exchange of the same name", a.display(), b.display());
+        let why = format!(
+            "{} and {} have no exchange of the same name",
+            a.display(),
+            b.display()
+        );
         return Err(Unreadable::Unpaired(why));
     }
-    Ok(Compared { pairs, only_a, only_b: two.into_keys().collect() })
+    Ok(Compared {
+        pairs,
+        only_a,
+        only_b: two.into_keys().collect(),
+    })
 }

@@ -64,10 +64,17 @@ const TEXTS: [&str; 10] = [
 /// Returns the fields that both sides have and whose words differ, in the order of their topics.
 pub(super) fn differing(a: &[Event], b: &[Event]) -> Vec<WordDifference> {
     let (one, mut two) = (words(a), words(b));
-    let both = one.into_iter().filter_map(|(path, a)| two.remove(&path).map(|b| (path, a, b)));
+    let both = one
+        .into_iter()
+        .filter_map(|(path, a)| two.remove(&path).map(|b| (path, a, b)));
     let mut found: Vec<_> = both
         .filter(|(_, a, b)| a.all != b.all)
-        .map(|(path, a, b)| WordDifference { topic: topic(&path), path, a: a.shown(), b: b.shown() })
+        .map(|(path, a, b)| WordDifference {
+            topic: topic(&path),
+            path,
+            a: a.shown(),
+            b: b.shown(),
+        })
         .collect();
     found.sort_by_key(|one| one.topic);
     found
@@ -92,8 +99,18 @@ impl Words {
     }
 
     fn shown(&self) -> String {
-        let listed = self.all.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        if self.all.len() > LISTED { format!("{listed}, …") } else { listed }
+        let listed = self
+            .all
+            .iter()
+            .take(LISTED)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
+        if self.all.len() > LISTED {
+            format!("{listed}, …")
+        } else {
+            listed
+        }
     }
 }
 
@@ -103,14 +120,22 @@ fn words(events: &[Event]) -> BTreeMap<String, Words> {
         let fields = match &event.data {
             Data::Fields(fields) => fields,
             Data::Text(text) => {
-                let words = Words { all: vec![text.clone()], is_text: true };
+                let words = Words {
+                    all: vec![text.clone()],
+                    is_text: true,
+                };
                 all.entry("body".to_owned()).or_insert(words);
                 continue;
             }
             Data::Done => continue,
         };
-        let kind = fields.iter().find(|field| field.path == "type" && field.is_said());
-        for field in fields.iter().filter(|field| field.is_said() && !is_fixed(&field.path, field.name())) {
+        let kind = fields
+            .iter()
+            .find(|field| field.path == "type" && field.is_said());
+        for field in fields
+            .iter()
+            .filter(|field| field.is_said() && !is_fixed(&field.path, field.name()))
+        {
             let place = match kind {
                 Some(kind) => format!("{} {}", kind.value, field.place),
                 None => field.place.clone(),
@@ -131,7 +156,10 @@ fn topic(place: &str) -> Topic {
         "created" | "created_at" | "completed_at" => Topic::Times,
         "model" | "system_fingerprint" => Topic::Model,
         "sequence_number" => Topic::Counts,
-        _ if name.ends_with("_tokens") || path.starts_with("usage.") || path.contains(".usage.") => {
+        _ if name.ends_with("_tokens")
+            || path.starts_with("usage.")
+            || path.contains(".usage.") =>
+        {
             Topic::Counts
         }
         "arguments" | "partial_json" => Topic::Calls,
@@ -169,7 +197,10 @@ mod tests {
     fn every_path_has_its_topic() {
         for (place, expected) in [
             ("choices[0].delta.content", Topic::Text),
-            ("choices[0].delta.tool_calls[0].function.arguments", Topic::Calls),
+            (
+                "choices[0].delta.tool_calls[0].function.arguments",
+                Topic::Calls,
+            ),
             ("choices[0].delta.tool_calls[0].function.name", Topic::Calls),
             ("choices[0].delta.tool_calls[0].id", Topic::Ids),
             ("response.function_call_arguments.delta delta", Topic::Calls),

@@ -41,7 +41,8 @@ impl ApiServer {
     pub(super) fn new(settings: &DiscoveryFile, selector: &str) -> Result<Self, Broken> {
         let api = settings.api().ok_or_else(|| {
             Broken::Error(
-                "samewire does not run in a cluster: discovery.kubernetes names no address".to_owned(),
+                "samewire does not run in a cluster: discovery.kubernetes names no address"
+                    .to_owned(),
             )
         })?;
         let is_secure = api.starts_with("https:");
@@ -106,11 +107,17 @@ impl ApiServer {
             "{}&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}",
             self.url
         );
-        Ok(Watch { answer: self.get(&url).await?, buffer: BytesMut::new() })
+        Ok(Watch {
+            answer: self.get(&url).await?,
+            buffer: BytesMut::new(),
+        })
     }
 
     async fn get(&self, url: &str) -> Result<reqwest::Response, Broken> {
-        let mut request = self.client.get(url).header(http::header::ACCEPT, "application/json");
+        let mut request = self
+            .client
+            .get(url)
+            .header(http::header::ACCEPT, "application/json");
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
@@ -118,9 +125,11 @@ impl ApiServer {
         match answer.status() {
             StatusCode::OK => Ok(answer),
             StatusCode::GONE => Err(Broken::Expired),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(Broken::Error(format!(
-                "it answers {status}: the service account needs the verbs list and watch for endpointslices of discovery.k8s.io"
-            ))),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(Broken::Error(format!(
+                    "it answers {status}: the service account needs the verbs list and watch for endpointslices of discovery.k8s.io"
+                )))
+            }
             status => Err(Broken::Error(format!("it answers {status}"))),
         }
     }
@@ -171,7 +180,8 @@ fn is_local(api: &str) -> bool {
 fn credential(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(CREDENTIAL).read_to_string(&mut text));
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(CREDENTIAL).read_to_string(&mut text));
     read.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(text.trim().to_owned())
 }

@@ -36,7 +36,13 @@ pub struct Discovery {
 impl Default for Discovery {
     fn default() -> Self {
         let (known, news) = watch::channel(Pods::new());
-        Self { known, news, is_changed: false, tasks: JoinSet::new(), running: BTreeMap::new() }
+        Self {
+            known,
+            news,
+            is_changed: false,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+        }
     }
 }
 
@@ -46,7 +52,8 @@ impl Discovery {
     pub fn follow(&mut self, config: &Config, metrics: &Metrics) {
         let selectors: Vec<&str> = config.selectors().collect();
         self.running.retain(|selector, (settings, task)| {
-            let stays = selectors.contains(&selector.as_str()) && *settings == config.file.discovery;
+            let stays =
+                selectors.contains(&selector.as_str()) && *settings == config.file.discovery;
             if !stays {
                 task.abort();
             }
@@ -61,10 +68,15 @@ impl Discovery {
                 continue;
             }
             let (settings, figures) = (config.file.discovery.clone(), metrics.discovery(selector));
-            let watch =
-                Selector { selector: selector.to_owned(), settings, figures, known: self.known.clone() };
+            let watch = Selector {
+                selector: selector.to_owned(),
+                settings,
+                figures,
+                known: self.known.clone(),
+            };
             let task = self.tasks.spawn(watch.tend());
-            self.running.insert(selector.to_owned(), (config.file.discovery.clone(), task));
+            self.running
+                .insert(selector.to_owned(), (config.file.discovery.clone(), task));
         }
     }
 
@@ -153,7 +165,9 @@ impl Selector {
 
     fn publish(&self, pods: Vec<Pod>) {
         let (selector, count) = (&*self.selector, pods.len());
-        self.figures.pods.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.figures
+            .pods
+            .set(i64::try_from(count).unwrap_or(i64::MAX));
         let is_new = self.known.send_if_modified(|known| {
             if known.get(selector) == Some(&pods) {
                 return false;

@@ -110,7 +110,14 @@ impl Slices {
     pub(super) fn read(json: &[u8]) -> Result<(Self, SliceVersion), Broken> {
         let list: SliceList = serde_json::from_slice(json).map_err(unreadable)?;
         let slices = list.items.into_iter().flatten();
-        Ok((Self(slices.map(|slice| (slice.metadata.name.clone(), slice)).collect()), list.metadata))
+        Ok((
+            Self(
+                slices
+                    .map(|slice| (slice.metadata.name.clone(), slice))
+                    .collect(),
+            ),
+            list.metadata,
+        ))
     }
 
     /// Applies a line of a watch, and moves `version` on.
@@ -126,7 +133,11 @@ impl Slices {
                     _ => Broken::Error(status.message),
                 });
             }
-            "BOOKMARK" => *version = serde_json::from_str::<Bookmark>(object).map_err(unreadable)?.metadata,
+            "BOOKMARK" => {
+                *version = serde_json::from_str::<Bookmark>(object)
+                    .map_err(unreadable)?
+                    .metadata
+            }
             kind => {
                 let slice: Slice = serde_json::from_str(object).map_err(unreadable)?;
                 version.clone_from(&slice.metadata.version);
@@ -145,19 +156,40 @@ impl Slices {
         let mut pods = BTreeMap::new();
         for slice in self.0.values() {
             let port = slice.port();
-            for endpoint in slice.endpoints.iter().flatten().filter(|endpoint| endpoint.is_ready()) {
-                let addresses =
-                    endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-                let Some(address) = addresses.min() else { continue };
-                let name = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
-                let known =
-                    pods.entry(name.unwrap_or_else(|| address.to_string())).or_insert((address, port));
+            for endpoint in slice
+                .endpoints
+                .iter()
+                .flatten()
+                .filter(|endpoint| endpoint.is_ready())
+            {
+                let addresses = endpoint
+                    .addresses
+                    .iter()
+                    .filter_map(|address| address.parse::<IpAddr>().ok());
+                let Some(address) = addresses.min() else {
+                    continue;
+                };
+                let name = endpoint
+                    .target_ref
+                    .as_ref()
+                    .and_then(|target| target.name.clone());
+                let known = pods
+                    .entry(name.unwrap_or_else(|| address.to_string()))
+                    .or_insert((address, port));
                 // Of several Services with the same pods, one that names the port counts.
-                *known =
-                    min_by_key((address, port), *known, |(address, port)| (*address, port.is_none(), *port));
+                *known = min_by_key((address, port), *known, |(address, port)| {
+                    (*address, port.is_none(), *port)
+                });
             }
         }
-        pods.into_iter().take(MOST).map(|(name, (address, port))| Pod { name, address, port }).collect()
+        pods.into_iter()
+            .take(MOST)
+            .map(|(name, (address, port))| Pod {
+                name,
+                address,
+                port,
+            })
+            .collect()
     }
 }
 
@@ -166,14 +198,22 @@ impl Slice {
     fn port(&self) -> Option<u16> {
         match self.ports.as_deref().unwrap_or_default() {
             [only] => only.port,
-            several => several.iter().find(|port| port.name.as_deref() == Some("http"))?.port,
+            several => {
+                several
+                    .iter()
+                    .find(|port| port.name.as_deref() == Some("http"))?
+                    .port
+            }
         }
     }
 }
 
 impl Endpoint {
     fn is_ready(&self) -> bool {
-        self.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+        self.conditions
+            .as_ref()
+            .and_then(|conditions| conditions.ready)
+            != Some(false)
     }
 }
 
@@ -199,7 +239,11 @@ mod tests {
     }
 
     fn names(slices: &Slices) -> Vec<String> {
-        slices.pods().iter().map(|pod| format!("{} {}", pod.name, pod.address)).collect()
+        slices
+            .pods()
+            .iter()
+            .map(|pod| format!("{} {}", pod.name, pod.address))
+            .collect()
     }
 
     #[test]
@@ -225,8 +269,12 @@ mod tests {
         );
         let (slices, version) = Slices::read(list.as_bytes()).unwrap();
         assert_eq!(version.resource_version, "12");
-        assert_eq!(names(&slices), ["a 10.0.0.1", "b 10.0.0.2", "fd00::9 fd00::9"]);
-        let (none, _) = Slices::read(b"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":null}").unwrap();
+        assert_eq!(
+            names(&slices),
+            ["a 10.0.0.1", "b 10.0.0.2", "fd00::9 fd00::9"]
+        );
+        let (none, _) =
+            Slices::read(b"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":null}").unwrap();
         assert!(names(&none).is_empty());
         assert!(matches!(Slices::read(b"<html>"), Err(Broken::Error(_))));
     }
@@ -236,11 +284,16 @@ mod tests {
         let (mut slices, mut version) = (Slices::default(), SliceVersion::default());
         let mut apply = |slices: &mut Slices, kind: &str, object: &str| {
             let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}");
-            slices.apply(line.as_bytes(), &mut version).map(|()| version.resource_version.clone())
+            slices
+                .apply(line.as_bytes(), &mut version)
+                .map(|()| version.resource_version.clone())
         };
         let one = |pod, address| format!("[{}]", endpoint(pod, address, "null"));
         let added = apply(&mut slices, "ADDED", &slice("x", 3, &one("a", "10.0.0.1")));
-        assert_eq!((added.unwrap().as_str(), names(&slices)), ("3", vec!["a 10.0.0.1".to_owned()]));
+        assert_eq!(
+            (added.unwrap().as_str(), names(&slices)),
+            ("3", vec!["a 10.0.0.1".to_owned()])
+        );
         apply(&mut slices, "ADDED", &slice("y", 4, &one("b", "10.0.0.2"))).unwrap();
         apply(&mut slices, "MODIFIED", &slice("x", 5, "null")).unwrap();
         assert_eq!(names(&slices), ["b 10.0.0.2"]);
@@ -251,7 +304,10 @@ mod tests {
         let gone = "{\"kind\":\"Status\",\"code\":410,\"message\":\"too old\"}";
         assert_eq!(apply(&mut slices, "ERROR", gone), Err(Broken::Expired));
         let other = "{\"kind\":\"Status\",\"code\":500,\"message\":\"why\"}";
-        assert_eq!(apply(&mut slices, "ERROR", other), Err(Broken::Error("why".to_owned())));
+        assert_eq!(
+            apply(&mut slices, "ERROR", other),
+            Err(Broken::Error("why".to_owned()))
+        );
     }
 
     #[test]
@@ -259,31 +315,57 @@ mod tests {
         let port = |ports: &str| {
             let slice = slice("x", 1, &format!("[{}]", endpoint("a", "10.0.0.1", "{}")));
             let slice = slice.replace("\"ports\":null", &format!("\"ports\":{ports}"));
-            let list = format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{slice}]}}");
+            let list =
+                format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{slice}]}}");
             Slices::read(list.as_bytes()).unwrap().0.pods()[0].port
         };
         assert_eq!(port("null"), None);
-        assert_eq!(port("[{\"name\":\"\",\"port\":8000,\"protocol\":\"TCP\"}]"), Some(8000));
-        assert_eq!(port("[{\"name\":\"metrics\",\"port\":1},{\"name\":\"http\",\"port\":2}]"), Some(2));
-        assert_eq!(port("[{\"name\":\"a\",\"port\":1},{\"name\":\"b\",\"port\":2}]"), None);
+        assert_eq!(
+            port("[{\"name\":\"\",\"port\":8000,\"protocol\":\"TCP\"}]"),
+            Some(8000)
+        );
+        assert_eq!(
+            port("[{\"name\":\"metrics\",\"port\":1},{\"name\":\"http\",\"port\":2}]"),
+            Some(2)
+        );
+        assert_eq!(
+            port("[{\"name\":\"a\",\"port\":1},{\"name\":\"b\",\"port\":2}]"),
+            None
+        );
     }
 
     #[test]
     fn a_service_that_names_no_port_hides_none() {
         let pod = format!("[{}]", endpoint("a", "10.0.0.1", "{}"));
-        let with =
-            slice("x", 1, &pod).replace("\"ports\":null", "\"ports\":[{\"name\":\"http\",\"port\":8000}]");
-        for items in [[with.clone(), slice("y", 2, &pod)], [slice("w", 2, &pod), with]] {
-            let list =
-                format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{}]}}", items.join(","));
-            assert_eq!(Slices::read(list.as_bytes()).unwrap().0.pods()[0].port, Some(8000));
+        let with = slice("x", 1, &pod).replace(
+            "\"ports\":null",
+            "\"ports\":[{\"name\":\"http\",\"port\":8000}]",
+        );
+        for items in [
+            [with.clone(), slice("y", 2, &pod)],
+            [slice("w", 2, &pod), with],
+        ] {
+            let list = format!(
+                "{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{}]}}",
+                items.join(",")
+            );
+            assert_eq!(
+                Slices::read(list.as_bytes()).unwrap().0.pods()[0].port,
+                Some(8000)
+            );
         }
     }
 
     #[test]
     fn pods_are_bounded() {
         let all: Vec<_> = (0..MOST + 10)
-            .map(|n| endpoint(&format!("p{n:05}"), &format!("10.0.{}.{}", n / 256, n % 256), "{}"))
+            .map(|n| {
+                endpoint(
+                    &format!("p{n:05}"),
+                    &format!("10.0.{}.{}", n / 256, n % 256),
+                    "{}",
+                )
+            })
             .collect();
         let list = format!(
             "{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{}]}}",

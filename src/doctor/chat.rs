@@ -81,7 +81,11 @@ impl Chat {
                 says = true;
             }
         }
-        if let Some(text) = part.member("content").as_str().filter(|text| !text.is_empty()) {
+        if let Some(text) = part
+            .member("content")
+            .as_str()
+            .filter(|text| !text.is_empty())
+        {
             self.content.push_str(text);
             keep(&mut self.content_raw, raw);
             says = true;
@@ -110,8 +114,13 @@ impl Chat {
         let call = match known {
             Some(call) if streams => call,
             _ => {
-                self.calls.push(Call { index, ..Call::default() });
-                let Some(call) = self.calls.last_mut() else { return false };
+                self.calls.push(Call {
+                    index,
+                    ..Call::default()
+                });
+                let Some(call) = self.calls.last_mut() else {
+                    return false;
+                };
                 call
             }
         };
@@ -157,7 +166,11 @@ pub(super) fn usage(answer: &Answer) -> Option<(&Value, &str)> {
             .filter(|(usage, _)| usage.is_object());
     }
     let with_usage = |frame: &&Frame| frame.json.member("usage").is_object();
-    answer.chunks().rev().find(with_usage).map(|frame| (frame.json.member("usage"), frame.raw.as_str()))
+    answer
+        .chunks()
+        .rev()
+        .find(with_usage)
+        .map(|frame| (frame.json.member("usage"), frame.raw.as_str()))
 }
 
 /// Returns the error within a stream, or the body of an answer with another status than 200.
@@ -165,6 +178,8 @@ pub(super) fn error(answer: &Answer) -> Option<&str> {
     if answer.status != 200 {
         return Some(&answer.raw);
     }
-    let frame = answer.chunks().find(|frame| frame.json.member("error").says());
+    let frame = answer
+        .chunks()
+        .find(|frame| frame.json.member("error").says());
     frame.map(|frame| frame.raw.as_str())
 }

@@ -82,8 +82,14 @@ pub struct Finding {
 impl Finding {
     pub(super) fn of(check: &'static Check, seen: &Seen) -> Self {
         let outcome = (check.judge)(seen).unwrap_or_else(|outcome| outcome);
-        let mends = check.mends.filter(|_| check.rule.is_none_or(|rule| seen.server.has_rule(rule)));
-        Self { check, outcome, mends }
+        let mends = check
+            .mends
+            .filter(|_| check.rule.is_none_or(|rule| seen.server.has_rule(rule)));
+        Self {
+            check,
+            outcome,
+            mends,
+        }
     }
 
     /// Returns the weight.
@@ -93,6 +99,10 @@ impl Finding {
 
     /// Returns the difference, if there is one.
     pub fn found(&self) -> Option<&Found> {
-        if let Outcome::Found(found) = &self.outcome { Some(found) } else { None }
+        if let Outcome::Found(found) = &self.outcome {
+            Some(found)
+        } else {
+            None
+        }
     }
 }

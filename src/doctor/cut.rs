@@ -37,6 +37,8 @@ pub(super) fn natural(exchange: &Exchange, tokens: u32) -> Duration {
         return Duration::ZERO;
     };
     let gaps = u32::try_from(exchange.pieces.len() - 1).unwrap_or(u32::MAX);
-    let pace = (last.at - first.at).checked_div(gaps).unwrap_or(Duration::ZERO);
+    let pace = (last.at - first.at)
+        .checked_div(gaps)
+        .unwrap_or(Duration::ZERO);
     pace.saturating_mul(tokens.saturating_sub(gaps))
 }

@@ -105,7 +105,12 @@ impl Outcome {
 
     fn found(severity: Severity, says: String, evidence: &str) -> Self {
         let (says, evidence) = (excerpt(&says, SAYS), excerpt(relevant(evidence), EVIDENCE));
-        Self::Found(Box::new(Found { severity, says, evidence, remedy: Remedy::default() }))
+        Self::Found(Box::new(Found {
+            severity,
+            says,
+            evidence,
+            remedy: Remedy::default(),
+        }))
     }
 
     /// Adds a flag of the engine, if there is one.
@@ -117,9 +122,18 @@ impl Outcome {
     }
 
     /// Adds a key of samewire's configuration.
-    pub(super) fn with(mut self, table: Table, key: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn with(
+        mut self,
+        table: Table,
+        key: &'static str,
+        value: impl Into<String>,
+    ) -> Self {
         if let Self::Found(found) = &mut self {
-            found.remedy.settings.push(Setting { table, key, value: value.into() });
+            found.remedy.settings.push(Setting {
+                table,
+                key,
+                value: value.into(),
+            });
         }
         self
     }

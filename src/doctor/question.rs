@@ -153,12 +153,16 @@ pub fn tokens() -> u32 {
 
 /// Returns the number of requests of all questions, beside those of [`super::own_requests`].
 pub fn requests() -> u16 {
-    Question::ALL.iter().map(|question| question.requests()).sum()
+    Question::ALL
+        .iter()
+        .map(|question| question.requests())
+        .sum()
 }
 
 /// Returns about how many tokens all prompts have, at four bytes of a body for each.
 pub fn prompt_tokens() -> usize {
-    let bytes = |question: &Question| question.for_model("").body.len() * usize::from(question.requests());
+    let bytes =
+        |question: &Question| question.for_model("").body.len() * usize::from(question.requests());
     Question::ALL.iter().map(bytes).sum::<usize>() / 4
 }
 
@@ -180,12 +184,16 @@ mod tests {
         for question in Question::ALL {
             let request = question.for_model("a\"b");
             let body = read(std::str::from_utf8(&request.body).unwrap());
-            if matches!(question, Question::Models | Question::BadJson | Question::UnknownRoute) {
+            if matches!(
+                question,
+                Question::Models | Question::BadJson | Question::UnknownRoute
+            ) {
                 continue;
             }
             let model = body.text("/model");
             assert!(
-                model == "a\"b" || question == Question::UnknownModel && model.contains("no-such-model"),
+                model == "a\"b"
+                    || question == Question::UnknownModel && model.contains("no-such-model"),
                 "{question:?}"
             );
             let temperature = body["temperature"].as_u64();
@@ -202,7 +210,11 @@ mod tests {
                 (Question::Embeddings, limit) => assert_eq!(limit, None),
                 (Question::Limit, limit) => assert_eq!(limit, Some(LIMIT)),
                 (_, limit) => {
-                    assert_eq!(limit.unwrap() * choices, u64::from(question.tokens()), "{question:?}");
+                    assert_eq!(
+                        limit.unwrap() * choices,
+                        u64::from(question.tokens()),
+                        "{question:?}"
+                    );
                 }
             }
         }
@@ -210,7 +222,10 @@ mod tests {
 
     #[test]
     fn names_are_folders_of_their_own() {
-        let names: BTreeSet<_> = Question::ALL.iter().map(|question| question.name()).collect();
+        let names: BTreeSet<_> = Question::ALL
+            .iter()
+            .map(|question| question.name())
+            .collect();
         assert_eq!(names.len(), Question::ALL.len());
     }
 }

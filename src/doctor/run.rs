@@ -27,7 +27,11 @@ pub struct Limits {
 impl Limits {
     /// Returns the bounds of one answer to a question.
     pub fn bounds(self) -> Bounds {
-        Bounds { bytes: BYTES, pieces: PIECES, ..Bounds::within(self.answer) }
+        Bounds {
+            bytes: BYTES,
+            pieces: PIECES,
+            ..Bounds::within(self.answer)
+        }
     }
 
     /// Returns the bounds of an answer for which no model has to work. It may stall for as long as an unused connection
@@ -36,7 +40,13 @@ impl Limits {
         let bounds = Bounds::within(self.answer.min(QUICK));
         let stall = self.idle.max(LEAST_STALL);
         let (head, idle) = (bounds.head.min(stall), bounds.idle.min(stall));
-        Bounds { head, idle, bytes: QUICK_BYTES, pieces: PIECES, ..bounds }
+        Bounds {
+            head,
+            idle,
+            bytes: QUICK_BYTES,
+            pieces: PIECES,
+            ..bounds
+        }
     }
 }
 
@@ -82,7 +92,10 @@ pub struct Report {
 impl Report {
     /// Creates an empty report. `keeps_exchanges`: the exchanges are wanted, too, and not what follows from them alone.
     pub fn new(keeps_exchanges: bool) -> Self {
-        Self { keeps_exchanges, ..Self::default() }
+        Self {
+            keeps_exchanges,
+            ..Self::default()
+        }
     }
 
     /// Returns true if the server has answered anything from which advice can follow.
@@ -102,16 +115,26 @@ impl Report {
 
     /// Returns the results of all checks, in the order of the topics.
     pub fn findings(&self) -> Vec<Finding> {
-        probe::checks().map(|check| Finding::of(check, &self.seen)).collect()
+        probe::checks()
+            .map(|check| Finding::of(check, &self.seen))
+            .collect()
     }
 
     /// Returns the questions that were not asked.
     pub fn not_asked(&self) -> Vec<Question> {
-        Question::ALL.into_iter().filter(|question| !self.seen.has(*question)).collect()
+        Question::ALL
+            .into_iter()
+            .filter(|question| !self.seen.has(*question))
+            .collect()
     }
 
     /// Takes the answer to a question; returns true if the server has said something and come to an end.
-    fn take(&mut self, question: Question, at: Option<usize>, answer: Result<Exchange, Failure>) -> bool {
+    fn take(
+        &mut self,
+        question: Question,
+        at: Option<usize>,
+        answer: Result<Exchange, Failure>,
+    ) -> bool {
         let is_silent = match &answer {
             Ok(exchange) if matches!(question, Question::Limit | Question::Cut) => {
                 exchange.ended == Ended::Stalled
@@ -120,7 +143,11 @@ impl Report {
             Err(_) => true,
         };
         let answer = answer.map(|exchange| {
-            let values = if question == Question::Models { LISTED } else { VALUES };
+            let values = if question == Question::Models {
+                LISTED
+            } else {
+                VALUES
+            };
             let read = Answer::within(&exchange, values);
             if !self.keeps_exchanges {
                 return read;
@@ -157,7 +184,12 @@ pub async fn run(
             limit => Some(idle(&target, limit).await),
         })
     };
-    let mut run = Run { sender, limits, report, progress };
+    let mut run = Run {
+        sender,
+        limits,
+        report,
+        progress,
+    };
     // The connection is watched beside the questions, which take longer.
     let ended = timeout(limits.total, try_join(watched, run.send_all(model))).await;
     match ended {
@@ -168,8 +200,10 @@ pub async fn run(
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
             run.report.seen.idle = Some(Idle::Unknown("the time was up".to_owned()));
-            run.report.stopped =
-                Some(format!("the {} s for all questions were up", limits.total.as_secs_f32()));
+            run.report.stopped = Some(format!(
+                "the {} s for all questions were up",
+                limits.total.as_secs_f32()
+            ));
             Ok(())
         }
     }
@@ -193,11 +227,17 @@ impl<P: FnMut(&str)> Run<'_, P> {
         (self.progress)("what the server is");
         let mut routes = Routes::new(&quick);
         // A gateway may not answer such routes at all. The facts found until then stay.
-        let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
+        let _ = routes
+            .identify(&mut self.report.seen.server, server_header.as_deref())
+            .await;
         let mut silent = 0;
         let mut busy = usize::from(self.report.seen.busy(Question::Models).is_some());
         for question in Question::ALL.into_iter().skip(1) {
-            silent = if self.send_one(question).await { 0 } else { silent + 1 };
+            silent = if self.send_one(question).await {
+                0
+            } else {
+                silent + 1
+            };
             if question == Question::Stream && self.is_pointless().await? {
                 return Ok(());
             }
@@ -208,8 +248,10 @@ impl<P: FnMut(&str)> Run<'_, P> {
                 return Ok(());
             }
             if silent >= SILENT || silent > 0 && question == Question::Stream {
-                self.report.stopped =
-                    Some(format!("the server does not answer, or without an end ({})", question.name()));
+                self.report.stopped = Some(format!(
+                    "the server does not answer, or without an end ({})",
+                    question.name()
+                ));
                 return Ok(());
             }
         }
@@ -221,8 +263,14 @@ impl<P: FnMut(&str)> Run<'_, P> {
     async fn is_pointless(&mut self) -> Result<bool, Failure> {
         let seen = &mut self.report.seen;
         seen.take_hint(Question::Stream);
-        let answer = |question| seen.all(question).next().and_then(|answer| answer.as_ref().ok());
-        let Some(chat) = answer(Question::Stream) else { return Ok(false) };
+        let answer = |question| {
+            seen.all(question)
+                .next()
+                .and_then(|answer| answer.as_ref().ok())
+        };
+        let Some(chat) = answer(Question::Stream) else {
+            return Ok(false);
+        };
         conform::check_address(self.sender, answer(Question::Models), chat).await?;
         if let Some(redirect) = &chat.redirect {
             let why = format!("the server redirects its clients ({redirect})");
@@ -233,16 +281,31 @@ impl<P: FnMut(&str)> Run<'_, P> {
     }
 
     /// Requests the list of models and decides which model is tested. Returns the `server` header.
-    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<Option<String>, Failure> {
+    async fn first(
+        &mut self,
+        quick: &Sender,
+        model: Option<&str>,
+    ) -> Result<Option<String>, Failure> {
         (self.progress)(Question::Models.name());
         let exchange = quick.send(Question::Models.for_model("")).await?;
         let header = exchange.headers.get(http::header::SERVER);
-        let header = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let header = header
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
         self.report.seen.server.take_models(&exchange.body);
-        let listed = || self.report.seen.server.models.first().map(|model| model.id.clone());
+        let listed = || {
+            self.report
+                .seen
+                .server
+                .models
+                .first()
+                .map(|model| model.id.clone())
+        };
         // Without a list of models, a server of one model often takes any name.
-        self.report.seen.model =
-            model.map(str::to_owned).or_else(listed).unwrap_or_else(|| "default".to_owned());
+        self.report.seen.model = model
+            .map(str::to_owned)
+            .or_else(listed)
+            .unwrap_or_else(|| "default".to_owned());
         self.report.take(Question::Models, None, Ok(exchange));
         Ok(header)
     }
@@ -252,7 +315,8 @@ impl<P: FnMut(&str)> Run<'_, P> {
         let status = self.report.seen.any(question).map(|answer| answer.status);
         let locked = matches!(status, Ok(401 | 403));
         if locked {
-            self.report.stopped = Some("the server needs a key, or another one (--key-file)".to_owned());
+            self.report.stopped =
+                Some("the server needs a key, or another one (--key-file)".to_owned());
         }
         locked
     }
@@ -265,7 +329,11 @@ impl<P: FnMut(&str)> Run<'_, P> {
             Question::Cut => self.cut().await,
             _ => {
                 let bounds = self.limits.bounds();
-                let pieces = if question == Question::Limit { LIMIT_PIECES } else { bounds.pieces };
+                let pieces = if question == Question::Limit {
+                    LIMIT_PIECES
+                } else {
+                    bounds.pieces
+                };
                 let answer = self.send(question, Bounds { pieces, ..bounds }).await;
                 self.report.take(question, None, answer)
             }
@@ -273,7 +341,10 @@ impl<P: FnMut(&str)> Run<'_, P> {
     }
 
     async fn send(&self, question: Question, bounds: Bounds) -> Result<Exchange, Failure> {
-        self.sender.with_bounds(bounds).send(question.for_model(&self.report.seen.model)).await
+        self.sender
+            .with_bounds(bounds)
+            .send(question.for_model(&self.report.seen.model))
+            .await
     }
 
     async fn eight(&mut self) -> bool {
@@ -292,13 +363,23 @@ impl<P: FnMut(&str)> Run<'_, P> {
         let engine = self.report.seen.server.engine();
         let quick = self.sender.with_bounds(self.limits.quick());
         let before = server::load(&quick, engine, None).await;
-        let bounds = Bounds { pieces: CUT_PIECES, ..self.limits.bounds() };
+        let bounds = Bounds {
+            pieces: CUT_PIECES,
+            ..self.limits.bounds()
+        };
         let answer = self.send(Question::Cut, bounds).await;
         let left = Instant::now();
         if let (Some((before, route)), Ok(exchange)) = (before, &answer) {
             let natural = cut::natural(exchange, Question::Cut.tokens());
-            let mut cut = Cut { before, after: before, time: Duration::ZERO, natural, route };
-            if exchange.ended == Ended::TooLong && self.watch(&quick, engine, left, &mut cut).await {
+            let mut cut = Cut {
+                before,
+                after: before,
+                time: Duration::ZERO,
+                natural,
+                route,
+            };
+            if exchange.ended == Ended::TooLong && self.watch(&quick, engine, left, &mut cut).await
+            {
                 self.report.seen.cut = Some(cut);
             }
         }
@@ -309,7 +390,9 @@ impl<P: FnMut(&str)> Run<'_, P> {
     async fn watch(&self, quick: &Sender, engine: &str, left: Instant, cut: &mut Cut) -> bool {
         for look in 0..u32::from(LOOKS) {
             sleep(LOOK * 2_u32.pow(look)).await;
-            let Some((after, _)) = server::load(quick, engine, Some(cut.route)).await else { return false };
+            let Some((after, _)) = server::load(quick, engine, Some(cut.route)).await else {
+                return false;
+            };
             (cut.after, cut.time) = (after, left.elapsed());
             if cut.is_free() {
                 return true;

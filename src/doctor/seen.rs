@@ -38,7 +38,10 @@ impl Seen {
     pub(super) fn busy(&self, question: Question) -> Option<String> {
         let mut answers = self.all(question).peekable();
         answers.peek()?;
-        answers.map(|answer| answer.as_ref().ok().and_then(Answer::busy)).collect::<Option<Vec<_>>>()?.pop()
+        answers
+            .map(|answer| answer.as_ref().ok().and_then(Answer::busy))
+            .collect::<Option<Vec<_>>>()?
+            .pop()
     }
 
     /// Returns true if the server has answered a question other than that about its models, and not only by naming
@@ -47,9 +50,9 @@ impl Seen {
         let says = |answer: &Answer| {
             !matches!(answer.status, 300..=399 | 401 | 403) && !UNAVAILABLE.contains(&answer.status)
         };
-        self.answers
-            .iter()
-            .any(|(question, answer)| *question != Question::Models && answer.as_ref().is_ok_and(says))
+        self.answers.iter().any(|(question, answer)| {
+            *question != Question::Models && answer.as_ref().is_ok_and(says)
+        })
     }
 
     /// Returns true if the question was asked, whatever came of it.
@@ -59,7 +62,10 @@ impl Seen {
 
     /// Returns the answers to a question that is asked several times at once.
     pub(super) fn all(&self, question: Question) -> impl Iterator<Item = &Result<Answer, Failure>> {
-        self.answers.iter().filter(move |(sent, _)| *sent == question).map(|(_, answer)| answer)
+        self.answers
+            .iter()
+            .filter(move |(sent, _)| *sent == question)
+            .map(|(_, answer)| answer)
     }
 
     /// Returns the failure of a question that got no answer.
@@ -72,11 +78,13 @@ impl Seen {
         match self.all(question).next() {
             None => Err(Outcome::not_seen("it was not asked")),
             Some(Err(failure)) => Err(Outcome::not_seen(&failure.why)),
-            Some(Ok(answer)) if UNAVAILABLE.contains(&answer.status) => Err(Outcome::not_seen(format!(
-                "{} was answered with status {}",
-                question.name(),
-                answer.status
-            ))),
+            Some(Ok(answer)) if UNAVAILABLE.contains(&answer.status) => {
+                Err(Outcome::not_seen(format!(
+                    "{} was answered with status {}",
+                    question.name(),
+                    answer.status
+                )))
+            }
             Some(Ok(answer)) => Ok(answer),
         }
     }
@@ -86,25 +94,37 @@ impl Seen {
     pub(super) fn failures(&self) -> (usize, Vec<(Question, &Answer)>) {
         let is_failure =
             |answer: &Answer| UNAVAILABLE.contains(&answer.status) || answer.ended == Ended::Reset;
-        let answers =
-            self.answers.iter().filter_map(|(question, answer)| Some((*question, answer.as_ref().ok()?)));
-        let answers: Vec<_> = answers.filter(|(question, _)| *question != Question::Cut).collect();
+        let answers = self
+            .answers
+            .iter()
+            .filter_map(|(question, answer)| Some((*question, answer.as_ref().ok()?)));
+        let answers: Vec<_> = answers
+            .filter(|(question, _)| *question != Question::Cut)
+            .collect();
         let count = answers.len();
-        (count, answers.into_iter().filter(|(_, answer)| is_failure(answer)).collect())
+        (
+            count,
+            answers
+                .into_iter()
+                .filter(|(_, answer)| is_failure(answer))
+                .collect(),
+        )
     }
 
     /// Returns the answer to a question, if it is a complete success.
     pub(super) fn good(&self, question: Question) -> Judged<&Answer> {
         let answer = self.any(question)?;
         match (answer.status, answer.ended) {
-            (200, Ended::Clean) if error(answer).is_some() => {
-                Err(Outcome::not_seen(format!("{} ended with an error", question.name())))
-            }
+            (200, Ended::Clean) if error(answer).is_some() => Err(Outcome::not_seen(format!(
+                "{} ended with an error",
+                question.name()
+            ))),
             (200, Ended::Clean) => Ok(answer),
             (200, ended) => Err(Outcome::not_seen(ended.name())),
-            (status, _) => {
-                Err(Outcome::not_seen(format!("{} was answered with status {status}", question.name())))
-            }
+            (status, _) => Err(Outcome::not_seen(format!(
+                "{} was answered with status {status}",
+                question.name()
+            ))),
         }
     }
 }

@@ -46,20 +46,30 @@ impl Server {
     pub fn title(&self) -> Option<String> {
         let identity = self.identity?;
         let other = identity.engine.detection.other_front.as_ref();
-        let is_usual =
-            self.shows_usual_front && other.is_some_and(|other| other.versions.has(identity.version));
-        Some(format!("{identity}{}", if is_usual { " (front end in Python)" } else { "" }))
+        let is_usual = self.shows_usual_front
+            && other.is_some_and(|other| other.versions.has(identity.version));
+        Some(format!(
+            "{identity}{}",
+            if is_usual {
+                " (front end in Python)"
+            } else {
+                ""
+            }
+        ))
     }
 
     /// Returns true if samewire changes requests for this engine and version by this rule.
     pub(super) fn has_rule(&self, name: &str) -> bool {
-        let identity = self.identity.or_else(|| named("auto").map(EngineIdentity::from));
+        let identity = self
+            .identity
+            .or_else(|| named("auto").map(EngineIdentity::from));
         identity.is_some_and(|identity| rules_for(&identity).any(|rule| rule.name == name))
     }
 
     /// Returns the flags with which the engine tells more.
     pub(super) fn flags(&self) -> Flags {
-        self.identity.map_or(Flags::NONE, |identity| identity.engine.detection.flags)
+        self.identity
+            .map_or(Flags::NONE, |identity| identity.engine.detection.flags)
     }
 
     /// Returns the listed model of this name.
@@ -78,7 +88,10 @@ impl Server {
         let count = self.models.len();
         self.models.retain(|model| !model.id.trim().is_empty());
         self.is_nameless = count > 0 && self.models.is_empty();
-        let owner = self.models.iter().find_map(|model| Some((recognised(model.owner.as_deref()?)?, model)));
+        let owner = self
+            .models
+            .iter()
+            .find_map(|model| Some((recognised(model.owner.as_deref()?)?, model)));
         if let Some((engine, model)) = owner {
             let owner = model.owner.clone().unwrap_or_default();
             self.set_engine(engine, format!("owned_by {owner} in /v1/models"));
@@ -91,17 +104,26 @@ impl Server {
         let has_chunks = answer.chunks().any(|chunk| chunk.choice().is_some());
         match self.possible_front.take_if(|_| has_chunks) {
             Some(front) if leaves_out_nulls(answer) => {
-                self.identity = self.identity.map(|identity| EngineIdentity { front, ..identity });
-                self.evidence.push("chunks without members that are null".to_owned());
+                self.identity = self
+                    .identity
+                    .map(|identity| EngineIdentity { front, ..identity });
+                self.evidence
+                    .push("chunks without members that are null".to_owned());
             }
             Some(_) => self.shows_usual_front = true,
             None => {}
         }
-        let Some((engine, version)) = of_answer(answer.raw.as_bytes()) else { return };
+        let Some((engine, version)) = of_answer(answer.raw.as_bytes()) else {
+            return;
+        };
         if self.identity.is_none() {
             self.set_engine(engine, "marks in its answers".to_owned());
         }
-        if let Some(identity) = self.identity.as_mut().filter(|identity| identity.engine == engine) {
+        if let Some(identity) = self
+            .identity
+            .as_mut()
+            .filter(|identity| identity.engine == engine)
+        {
             identity.version = identity.version.or(version);
         }
     }
@@ -109,7 +131,10 @@ impl Server {
 
 /// Returns true if a chunk has a choice without `finish_reason`, where the engine's usual front end has null.
 fn leaves_out_nulls(answer: &Answer) -> bool {
-    answer.chunks().filter_map(Frame::choice).any(|choice| choice.get("finish_reason").is_none())
+    answer
+        .chunks()
+        .filter_map(Frame::choice)
+        .any(|choice| choice.get("finish_reason").is_none())
 }
 
 /// Routes that were requested, with their answers, so that none is requested twice. The answers are not saved: an
@@ -121,7 +146,10 @@ pub(super) struct Routes<'s> {
 
 impl<'s> Routes<'s> {
     pub(super) fn new(sender: &'s Sender) -> Self {
-        Self { sender, answers: BTreeMap::new() }
+        Self {
+            sender,
+            answers: BTreeMap::new(),
+        }
     }
 
     async fn get(&mut self, path: &'static str) -> Result<&Exchange, Failure> {
@@ -129,11 +157,17 @@ impl<'s> Routes<'s> {
             let answer = get(self.sender, path).await?;
             // The next route would stall, too.
             if answer.ended == Ended::Stalled {
-                return Err(Failure { unreachable: false, why: format!("{path}: {}", answer.ended.name()) });
+                return Err(Failure {
+                    unreachable: false,
+                    why: format!("{path}: {}", answer.ended.name()),
+                });
             }
             self.answers.insert(path, answer);
         }
-        let gone = || Failure { unreachable: false, why: format!("{path} was not asked") };
+        let gone = || Failure {
+            unreachable: false,
+            why: format!("{path} was not asked"),
+        };
         self.answers.get(path).ok_or_else(gone)
     }
 
@@ -149,16 +183,30 @@ impl<'s> Routes<'s> {
         if server.identity.is_none() {
             self.find_engine(server).await?;
         }
-        let Some(identity) = server.identity else { return Ok(()) };
-        for place in identity.engine.detection.places.iter().filter(|place| place.version.is_some()) {
+        let Some(identity) = server.identity else {
+            return Ok(());
+        };
+        for place in identity
+            .engine
+            .detection
+            .places
+            .iter()
+            .filter(|place| place.version.is_some())
+        {
             let answer = self.get(place.path).await?;
             let told = place.read(&answer.body);
             if answer.status.as_u16() == 200 && told.says_version {
                 server.evidence.push(place.path.to_owned());
-                server.identity = Some(EngineIdentity { version: told.version, ..identity });
+                server.identity = Some(EngineIdentity {
+                    version: told.version,
+                    ..identity
+                });
                 server.parsers = told.parsers;
                 if told.http2 {
-                    let hint = format!("HTTP/2 in {} (http = \"2\" of the upstream uses it)", place.path);
+                    let hint = format!(
+                        "HTTP/2 in {} (http = \"2\" of the upstream uses it)",
+                        place.path
+                    );
                     server.evidence.push(hint);
                 }
                 break;
@@ -171,14 +219,20 @@ impl<'s> Routes<'s> {
             server.lacks = (answer.status.as_u16() == 404).then_some(other.missing_route);
             let is_possible = route == RouteAnswer::None && other.is_possible(version, header);
             server.possible_front = is_possible.then_some(other.front);
-            server.shows_usual_front = matches!(route, RouteAnswer::FastApiHasNone | RouteAnswer::Some);
+            server.shows_usual_front =
+                matches!(route, RouteAnswer::FastApiHasNone | RouteAnswer::Some);
         }
         Ok(())
     }
 
     async fn find_engine(&mut self, server: &mut Server) -> Result<(), Failure> {
         for engine in ENGINES {
-            for place in engine.detection.places.iter().filter(|place| place.proof.is_some()) {
+            for place in engine
+                .detection
+                .places
+                .iter()
+                .filter(|place| place.proof.is_some())
+            {
                 let answer = self.get(place.path).await?;
                 if answer.status.as_u16() == 200 && place.proves(&answer.body) {
                     server.set_engine(engine, place.path.to_owned());
@@ -192,19 +246,32 @@ impl<'s> Routes<'s> {
 
 /// Sends a GET to one of the engine's own routes.
 async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
-    let request =
-        Request { method: Method::GET, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() };
+    let request = Request {
+        method: Method::GET,
+        path: path.to_owned(),
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+    };
     sender.send_to_root(request).await
 }
 
 /// Returns the most requests to routes that tell what an engine is and what it has to do, with so many looks at its load.
 /// All are short GETs.
 pub(super) fn most_requests(looks: u16) -> u16 {
-    let places: BTreeSet<_> =
-        ENGINES.iter().flat_map(|engine| engine.detection.places).map(|place| place.path).collect();
-    let loads = ENGINES.iter().map(|engine| engine.detection.loads.len()).max().unwrap_or(0);
+    let places: BTreeSet<_> = ENGINES
+        .iter()
+        .flat_map(|engine| engine.detection.places)
+        .map(|place| place.path)
+        .collect();
+    let loads = ENGINES
+        .iter()
+        .map(|engine| engine.detection.loads.len())
+        .max()
+        .unwrap_or(0);
     // One for the route that only one front end has.
-    u16::try_from(places.len() + 1 + loads).unwrap_or(u16::MAX).saturating_add(looks)
+    u16::try_from(places.len() + 1 + loads)
+        .unwrap_or(u16::MAX)
+        .saturating_add(looks)
 }
 
 /// Returns the load of an engine and the route that tells it, or `None` if no route does. `route`: the one that has told
@@ -215,9 +282,17 @@ pub(super) async fn load(
     route: Option<&str>,
 ) -> Option<(EngineLoad, &'static str)> {
     let is_requested = |path: &str| route.is_none_or(|route| route == path);
-    for route in named(engine)?.detection.loads.iter().filter(|route| is_requested(route.path)) {
+    for route in named(engine)?
+        .detection
+        .loads
+        .iter()
+        .filter(|route| is_requested(route.path))
+    {
         let answer = get(sender, route.path).await.ok()?;
-        if let Some(load) = route.read(&answer.body).filter(|_| answer.status.as_u16() == 200) {
+        if let Some(load) = route
+            .read(&answer.body)
+            .filter(|_| answer.status.as_u16() == 200)
+        {
             return Some((load, route.path));
         }
     }

@@ -10,7 +10,9 @@ pub(super) static ENGINE: Engine = UNION;
 /// Defaults of [`ENGINE`], also for engines of which little more is known than how to recognise them.
 pub(super) const UNION: Engine = Engine {
     name: "auto",
-    quirks: Quirks { recurring_ids: false },
+    quirks: Quirks {
+        recurring_ids: false,
+    },
     requests: &[usual::LIMITS, REQUESTS],
     takes: Capabilities::PLAIN,
     names_models: false,

@@ -47,7 +47,12 @@ pub struct Flags {
 
 impl Flags {
     /// No such flags.
-    pub const NONE: Self = Self { cached_tokens: None, keep_alive: None, load: None, context: None };
+    pub const NONE: Self = Self {
+        cached_tokens: None,
+        keep_alive: None,
+        load: None,
+        context: None,
+    };
 }
 
 impl Detection {
@@ -74,7 +79,10 @@ impl Detection {
 
 /// Returns the engine whose list of models has this `owned_by`, or `None` if no engine uses it.
 pub fn recognised(owned_by: &str) -> Option<&'static Engine> {
-    ENGINES.iter().copied().find(|engine| engine.detection.owned_by == Some(owned_by))
+    ENGINES
+        .iter()
+        .copied()
+        .find(|engine| engine.detection.owned_by == Some(owned_by))
 }
 
 // === Place ===
@@ -97,7 +105,13 @@ pub struct InfoRoute {
 impl InfoRoute {
     /// Creates a place with this path that proves nothing and reports nothing.
     pub const fn at(path: &'static str) -> Self {
-        Self { path, proof: None, version: None, parsers: None, http2: None }
+        Self {
+            path,
+            proof: None,
+            version: None,
+            parsers: None,
+            http2: None,
+        }
     }
 
     /// Returns true if the body has content that only this engine sends.
@@ -111,13 +125,21 @@ impl InfoRoute {
 
     /// Reads version, parsers and protocol from the body; everything is absent if the body is not a JSON object.
     pub fn read(&self, body: &[u8]) -> InfoReport {
-        let Some(all) = members(body) else { return InfoReport::default() };
-        let text =
-            |key: Option<&str>| all.get(key?).and_then(Text::of).map(|text| text.decoded().into_owned());
+        let Some(all) = members(body) else {
+            return InfoReport::default();
+        };
+        let text = |key: Option<&str>| {
+            all.get(key?)
+                .and_then(Text::of)
+                .map(|text| text.decoded().into_owned())
+        };
         let version = text(self.version);
         InfoReport {
             says_version: version.is_some(),
-            http2: self.http2.and_then(|key| all.get(key)).is_some_and(|value| value.get() == "true"),
+            http2: self
+                .http2
+                .and_then(|key| all.get(key))
+                .is_some_and(|value| value.get() == "true"),
             version: version.and_then(|text| text.parse().ok()),
             parsers: self.parsers.map(|(reasoning, tools)| DetectedParsers {
                 reasoning: text(Some(reasoning)).filter(|name| is_name(name)),
@@ -194,7 +216,11 @@ pub struct Recognised {
 pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
     MARKS.iter().find_map(|found| {
         let version = found.version_in(piece)?;
-        Some(Recognised { engine: found.engine, version, mark: found.mark })
+        Some(Recognised {
+            engine: found.engine,
+            version,
+            mark: found.mark,
+        })
     })
 }
 
@@ -206,15 +232,26 @@ pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<EngineVersion>
 impl Mark {
     /// Creates a mark of one text that no other engine's answers have.
     pub const fn sure(texts: &'static [&'static str]) -> Self {
-        Self { texts, version: false, weak: false }
+        Self {
+            texts,
+            version: false,
+            weak: false,
+        }
     }
 }
 
 /// Marks of all engines, in the order in which they are tried.
 static MARKS: LazyLock<Vec<SearchedMark>> = LazyLock::new(|| {
-    let all = || ENGINES.iter().flat_map(|engine| engine.detection.marks.iter().map(|mark| (*engine, mark)));
+    let all = || {
+        ENGINES
+            .iter()
+            .flat_map(|engine| engine.detection.marks.iter().map(|mark| (*engine, mark)))
+    };
     let of_kind = |weak| all().filter(move |(_, mark)| mark.weak == weak);
-    of_kind(false).chain(of_kind(true)).map(|(engine, mark)| SearchedMark::new(engine, mark)).collect()
+    of_kind(false)
+        .chain(of_kind(true))
+        .map(|(engine, mark)| SearchedMark::new(engine, mark))
+        .collect()
 });
 
 /// Mark with searchers for its texts. To make a searcher costs many times a search.
@@ -226,7 +263,11 @@ struct SearchedMark {
 
 impl SearchedMark {
     fn new(engine: &'static Engine, mark: &'static Mark) -> Self {
-        Self { engine, mark, texts: mark.texts.iter().map(Finder::new).collect() }
+        Self {
+            engine,
+            mark,
+            texts: mark.texts.iter().map(Finder::new).collect(),
+        }
     }
 
     /// Returns `Some` if the mark is present, with the version if it has one.
@@ -236,9 +277,18 @@ impl SearchedMark {
         if !others.iter().all(|text| text.find(piece).is_some()) {
             return None;
         }
-        let rest = piece.get(at..).filter(|_| self.mark.version).unwrap_or_default();
-        let end = rest.iter().position(|byte| matches!(byte, b'-' | b'"')).unwrap_or(0);
-        Some(rest.get(..end).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()))
+        let rest = piece
+            .get(at..)
+            .filter(|_| self.mark.version)
+            .unwrap_or_default();
+        let end = rest
+            .iter()
+            .position(|byte| matches!(byte, b'-' | b'"'))
+            .unwrap_or(0);
+        Some(
+            rest.get(..end)
+                .and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()),
+        )
     }
 }
 
@@ -286,7 +336,8 @@ impl OtherFront {
     /// Returns true if version and `server` header leave open which front end it is, so that the route must be
     /// requested.
     pub fn is_possible(&self, version: Option<EngineVersion>, server: Option<&str>) -> bool {
-        self.versions.has(version) && server.is_none_or(|server| !server.contains(self.usual_server))
+        self.versions.has(version)
+            && server.is_none_or(|server| !server.contains(self.usual_server))
     }
 
     /// Returns the front end, given the answer of the route in `lacks`. Call it only if [`OtherFront::is_possible`]
@@ -352,13 +403,28 @@ impl LoadRoute {
             LoadForm::Json { .. } => entries,
         };
         let find = |names: &[&str]| {
-            names.iter().find_map(|name| Some(values(self, text, name)).filter(|all| !all.is_empty()))
+            names
+                .iter()
+                .find_map(|name| Some(values(self, text, name)).filter(|all| !all.is_empty()))
         };
         let sum = |values: Vec<f64>| count(values.iter().sum());
-        let (all, waiting) = (find(self.running).map(sum)?, find(self.waiting).map(sum).unwrap_or(0));
-        let together = matches!(self.form, LoadForm::Json { includes_waiting: true, .. });
+        let (all, waiting) = (
+            find(self.running).map(sum)?,
+            find(self.waiting).map(sum).unwrap_or(0),
+        );
+        let together = matches!(
+            self.form,
+            LoadForm::Json {
+                includes_waiting: true,
+                ..
+            }
+        );
         Some(EngineLoad {
-            running: if together { all.saturating_sub(waiting) } else { all },
+            running: if together {
+                all.saturating_sub(waiting)
+            } else {
+                all
+            },
             waiting,
             cache: find(self.cache).and_then(|parts| parts.into_iter().reduce(f64::max)),
         })
@@ -366,7 +432,11 @@ impl LoadRoute {
 }
 
 /// Converts a sum to a count, clamped to a range that is safe for arithmetic.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is clamped"
+)]
 fn count(sum: f64) -> u64 {
     sum.clamp(0.0, 1e9).round() as u64
 }
@@ -391,15 +461,29 @@ fn series(_: &LoadRoute, text: &str, name: &str) -> Vec<f64> {
 
 /// Returns the values of this key in all objects of the JSON list.
 fn entries(load: &LoadRoute, text: &str, name: &str) -> Vec<f64> {
-    let LoadForm::Json { list, .. } = load.form else { return Vec::new() };
+    let LoadForm::Json { list, .. } = load.form else {
+        return Vec::new();
+    };
     let whole = Raw::of(text.trim());
     let list = match list {
         Some(key) => members(text.as_bytes()).and_then(|all| all.get(key)),
         None => whole,
     };
-    let objects: Vec<Raw<'_>> = list.and_then(|list| json::read(list.get()).ok()).unwrap_or_default();
-    let value = |object: Raw<'_>| members(object.get().as_bytes())?.get(name)?.get().parse().ok();
-    objects.into_iter().filter_map(value).filter(is_sane).collect()
+    let objects: Vec<Raw<'_>> = list
+        .and_then(|list| json::read(list.get()).ok())
+        .unwrap_or_default();
+    let value = |object: Raw<'_>| {
+        members(object.get().as_bytes())?
+            .get(name)?
+            .get()
+            .parse()
+            .ok()
+    };
+    objects
+        .into_iter()
+        .filter_map(value)
+        .filter(is_sane)
+        .collect()
 }
 
 // === JSON ===
@@ -427,25 +511,57 @@ mod tests {
                 "vllm",
                 Some("0.21.0"),
             ),
-            (r#"{"choices":[],"system_fingerprint":"vllm-0.1.dev1+g1-0536b55b"}"#, "vllm", None),
+            (
+                r#"{"choices":[],"system_fingerprint":"vllm-0.1.dev1+g1-0536b55b"}"#,
+                "vllm",
+                None,
+            ),
             (
                 r#"{"id":"chatcmpl-b8","choices":[{"index":0,"finish_reason":"stop","stop_reason":null}]}"#,
                 "vllm",
                 None,
             ),
-            (r#"{"id":"8d94","choices":[{"delta":{"content":"a"},"matched_stop":null}]}"#, "sglang", None),
-            (r#"{"choices":[],"timings":{"prompt_n":1}}"#, "llamacpp", None),
-            (r#"{"choices":[],"system_fingerprint":"b5432-1a2b3c4"}"#, "llamacpp", None),
+            (
+                r#"{"id":"8d94","choices":[{"delta":{"content":"a"},"matched_stop":null}]}"#,
+                "sglang",
+                None,
+            ),
+            (
+                r#"{"choices":[],"timings":{"prompt_n":1}}"#,
+                "llamacpp",
+                None,
+            ),
+            (
+                r#"{"choices":[],"system_fingerprint":"b5432-1a2b3c4"}"#,
+                "llamacpp",
+                None,
+            ),
             (
                 r#"{"id":"chatcmpl-1","choices":[{"stop_reason":null,"avg_decoded_tokens_per_iter":1.0}]}"#,
                 "tensorrt_llm",
                 None,
             ),
-            (r#"{"choices":[],"system_fingerprint":"fp_ollama"}"#, "ollama", None),
-            (r#"{"choices":[],"id":"","prompt_filter_results":[{"prompt_index":0}]}"#, "openai", None),
-            (r#"{"choices":[],"service_tier":"default","obfuscation":"a1"}"#, "openai", None),
+            (
+                r#"{"choices":[],"system_fingerprint":"fp_ollama"}"#,
+                "ollama",
+                None,
+            ),
+            (
+                r#"{"choices":[],"id":"","prompt_filter_results":[{"prompt_index":0}]}"#,
+                "openai",
+                None,
+            ),
+            (
+                r#"{"choices":[],"service_tier":"default","obfuscation":"a1"}"#,
+                "openai",
+                None,
+            ),
             // A mark of one engine alone wins over a weak one.
-            (r#"{"id":"chatcmpl-b8","choices":[{"stop_reason":null,"matched_stop":null}]}"#, "sglang", None),
+            (
+                r#"{"id":"chatcmpl-b8","choices":[{"stop_reason":null,"matched_stop":null}]}"#,
+                "sglang",
+                None,
+            ),
         ] {
             let found = of_answer(piece.as_bytes()).map(|(engine, version)| (engine.name, version));
             assert_eq!(found, Some((engine, of.and_then(version))), "{piece}");
@@ -468,7 +584,13 @@ mod tests {
         let busy = |engine: &str, at: usize, body: &str| {
             named(engine).unwrap().detection.loads[at].read(body.as_bytes())
         };
-        let told = |running, waiting, cache| Some(EngineLoad { running, waiting, cache });
+        let told = |running, waiting, cache| {
+            Some(EngineLoad {
+                running,
+                waiting,
+                cache,
+            })
+        };
         let vllm = "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
                     # TYPE vllm:num_requests_running gauge\n\
                     vllm:num_requests_running{engine=\"0\",model_name=\"a} 9\"} 3.0\n\
@@ -476,10 +598,17 @@ mod tests {
                     vllm:num_requests_waiting{engine=\"0\",model_name=\"m\"} 2.0 1795234510\n\
                     vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 50.0\n";
         assert_eq!(busy("vllm", 0, vllm), told(7, 2, None));
-        let cache =
-            |name: &str| format!("{vllm}vllm:{name}{{engine=\"0\"}} 0.25\nvllm:{name}{{engine=\"1\"}} 0.5\n");
-        assert_eq!(busy("vllm", 0, &cache("kv_cache_usage_perc")), told(7, 2, Some(0.5)));
-        assert_eq!(busy("vllm", 0, &cache("gpu_cache_usage_perc")), told(7, 2, Some(0.5)));
+        let cache = |name: &str| {
+            format!("{vllm}vllm:{name}{{engine=\"0\"}} 0.25\nvllm:{name}{{engine=\"1\"}} 0.5\n")
+        };
+        assert_eq!(
+            busy("vllm", 0, &cache("kv_cache_usage_perc")),
+            told(7, 2, Some(0.5))
+        );
+        assert_eq!(
+            busy("vllm", 0, &cache("gpu_cache_usage_perc")),
+            told(7, 2, Some(0.5))
+        );
         let sglang = "sglang:num_running_reqs{model_name=\"m\",tp_rank=\"0\"} 5.0\nsglang:num_queue_reqs 1.0\nsglang:token_usage 0.75\n";
         assert_eq!(busy("sglang", 0, sglang), told(5, 1, Some(0.75)));
         let llamacpp = "llamacpp:requests_processing 2\nllamacpp:requests_deferred 1\n";
@@ -503,14 +632,22 @@ mod tests {
             assert_eq!(busy("vllm", 0, odd), None, "{odd}");
             assert!((0..3).all(|at| busy("sglang", at, odd).is_none()), "{odd}");
         }
-        assert_eq!(busy("vllm", 0, "vllm:num_requests_running 1e300"), told(1_000_000_000, 0, None));
+        assert_eq!(
+            busy("vllm", 0, "vllm:num_requests_running 1e300"),
+            told(1_000_000_000, 0, None)
+        );
     }
 
     #[test]
     fn engines_are_known_by_their_lists() {
-        let owners: Vec<_> = ENGINES.iter().filter_map(|engine| engine.detection.owned_by).collect();
+        let owners: Vec<_> = ENGINES
+            .iter()
+            .filter_map(|engine| engine.detection.owned_by)
+            .collect();
         for owner in &owners {
-            let known = ENGINES.iter().filter(|engine| engine.detection.owned_by == Some(*owner));
+            let known = ENGINES
+                .iter()
+                .filter(|engine| engine.detection.owned_by == Some(*owner));
             assert_eq!(known.count(), 1, "{owner}");
             assert!(recognised(owner).is_some_and(Engine::is_known));
         }
@@ -520,8 +657,15 @@ mod tests {
 
     #[test]
     fn a_server_says_whether_it_takes_http2() {
-        let [place, ..] = named("sglang").unwrap().detection.places else { panic!("a place") };
-        for (value, expected) in [("true", true), ("false", false), ("null", false), ("\"true\"", false)] {
+        let [place, ..] = named("sglang").unwrap().detection.places else {
+            panic!("a place")
+        };
+        for (value, expected) in [
+            ("true", true),
+            ("false", false),
+            ("null", false),
+            ("\"true\"", false),
+        ] {
             let body = format!("{{\"version\":\"0.5.23\",\"enable_http2\":{value}}}");
             assert_eq!(place.read(body.as_bytes()).http2, expected, "{value}");
         }
@@ -530,11 +674,20 @@ mod tests {
 
     #[test]
     fn only_what_nobody_else_says_proves_an_engine() {
-        let [version, metrics] = named("vllm").unwrap().detection.places else { panic!("two places") };
-        assert!(!version.proves(br#"{"version":"1.2.0"}"#), "others have that, too");
+        let [version, metrics] = named("vllm").unwrap().detection.places else {
+            panic!("two places")
+        };
+        assert!(
+            !version.proves(br#"{"version":"1.2.0"}"#),
+            "others have that, too"
+        );
         assert!(metrics.proves(b"vllm:num_requests_running 1") && !metrics.proves(b"[]"));
-        let [info, _] = named("sglang").unwrap().detection.places else { panic!("two places") };
+        let [info, _] = named("sglang").unwrap().detection.places else {
+            panic!("two places")
+        };
         assert!(info.proves(br#"{"tool_call_parser":null,"version":"0.5.12"}"#));
-        assert!(!info.proves(br#"{"disaggregated_params":{}}"#) && !info.proves(b"tool_call_parser"));
+        assert!(
+            !info.proves(br#"{"disaggregated_params":{}}"#) && !info.proves(b"tool_call_parser")
+        );
     }
 }

@@ -13,8 +13,17 @@ pub const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhig
 const PLACES: [u8; 7] = [0, 1, 2, 4, 6, 7, 9];
 
 /// Words after which a refusal lists what is accepted.
-const ACCEPTED: &[&str] =
-    &["supported", "supports", "must", "should", "one", "valid", "allowed", "expected", "use"];
+const ACCEPTED: &[&str] = &[
+    "supported",
+    "supports",
+    "must",
+    "should",
+    "one",
+    "valid",
+    "allowed",
+    "expected",
+    "use",
+];
 /// Words with which such a list ends.
 const REFUSED: &[&str] = &["got", "received", "but", "not", "instead", "input"];
 
@@ -29,16 +38,22 @@ impl Efforts {
     /// Returns the set of these words; `None` if one of them is no effort.
     pub fn of<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<Self> {
         let bit = |word: &str| Some(1 << EFFORTS.iter().position(|effort| *effort == word)?);
-        words.into_iter().try_fold(0, |bits, word| Some(bits | bit(word)?)).map(Self)
+        words
+            .into_iter()
+            .try_fold(0, |bits, word| Some(bits | bit(word)?))
+            .map(Self)
     }
 
     /// Returns the efforts that a refusal says are accepted, as in "Supported types are xhigh (default), medium, and
     /// low."; none if it does not list them.
     pub fn accepted_by(refusal: &str) -> Self {
         let lower = refusal.to_ascii_lowercase();
-        let words = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-        let listed =
-            words.skip_while(|word| !ACCEPTED.contains(word)).take_while(|word| !REFUSED.contains(word));
+        let words = lower
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty());
+        let listed = words
+            .skip_while(|word| !ACCEPTED.contains(word))
+            .take_while(|word| !REFUSED.contains(word));
         Self::of(listed.filter(|word| EFFORTS.contains(word))).unwrap_or_default()
     }
 
@@ -53,8 +68,11 @@ impl Efforts {
         let all = || EFFORTS.iter().zip(PLACES);
         let (_, at) = all().find(|(effort, _)| **effort == requested)?;
         let fits = |effort: &str| Self::of([effort]).is_some_and(|own| self.0 & own.0 != 0);
-        let some = all().rev().filter(|(effort, place)| fits(effort) && (*place > 0 || at == 0));
-        some.min_by_key(|(_, place)| place.abs_diff(at)).map(|(effort, _)| *effort)
+        let some = all()
+            .rev()
+            .filter(|(effort, place)| fits(effort) && (*place > 0 || at == 0));
+        some.min_by_key(|(_, place)| place.abs_diff(at))
+            .map(|(effort, _)| *effort)
     }
 }
 
@@ -81,19 +99,33 @@ mod tests {
                 "Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low.",
                 "low:medium:xhigh",
             ),
-            ("Input should be 'low', 'medium' or 'high'; input_value='max'", "low:medium:high"),
-            ("reasoning_effort must be one of low, medium, high, got none", "low:medium:high"),
-            ("Unsupported reasoning effort 'high': use low or max", "low:max"),
+            (
+                "Input should be 'low', 'medium' or 'high'; input_value='max'",
+                "low:medium:high",
+            ),
+            (
+                "reasoning_effort must be one of low, medium, high, got none",
+                "low:medium:high",
+            ),
+            (
+                "Unsupported reasoning effort 'high': use low or max",
+                "low:max",
+            ),
             ("Reasoning effort none is not supported.", ""),
             ("Unknown reasoning_effort none", ""),
         ] {
-            assert_eq!(Efforts::accepted_by(refusal).to_string(), accepted, "{refusal}");
+            assert_eq!(
+                Efforts::accepted_by(refusal).to_string(),
+                accepted,
+                "{refusal}"
+            );
         }
     }
 
     #[test]
     fn the_nearest_is_never_none_where_some_is_wanted() {
-        let of = |words: &str| Efforts::of(words.split(':').filter(|word| !word.is_empty())).unwrap();
+        let of =
+            |words: &str| Efforts::of(words.split(':').filter(|word| !word.is_empty())).unwrap();
         for (set, requested, nearest) in [
             ("low:medium:xhigh", "high", Some("xhigh")),
             ("low:medium:high", "minimal", Some("low")),

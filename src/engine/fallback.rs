@@ -106,10 +106,21 @@ impl Fallbacks {
         let of = |name: &str| {
             let (name, efforts) = name.split_once(':').unwrap_or((name, ""));
             let efforts = Efforts::of(efforts.split(':').filter(|word| !word.is_empty()))?;
-            let fallback = Fallback::ALL.iter().copied().find(|fallback| fallback.rule().name == name)?;
-            Some(if let Fallback::Effort(_) = fallback { Fallback::Effort(efforts) } else { fallback })
+            let fallback = Fallback::ALL
+                .iter()
+                .copied()
+                .find(|fallback| fallback.rule().name == name)?;
+            Some(if let Fallback::Effort(_) = fallback {
+                Fallback::Effort(efforts)
+            } else {
+                fallback
+            })
         };
-        names.split(',').filter(|name| !name.is_empty()).map(of).collect()
+        names
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(of)
+            .collect()
     }
 
     /// Returns true if the set contains this fallback.
@@ -125,15 +136,29 @@ impl Fallbacks {
     /// Returns the set with this fallback added.
     #[must_use]
     pub fn with(self, fallback: Fallback) -> Self {
-        let efforts = if let Fallback::Effort(efforts) = fallback { efforts } else { self.efforts };
-        Self { bits: self.bits | fallback.bit(), efforts }
+        let efforts = if let Fallback::Effort(efforts) = fallback {
+            efforts
+        } else {
+            self.efforts
+        };
+        Self {
+            bits: self.bits | fallback.bit(),
+            efforts,
+        }
     }
 
     /// Returns the union of the two sets, with the efforts of the other one if it has any.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
-        let efforts = if other.efforts.is_empty() { self.efforts } else { other.efforts };
-        Self { bits: self.bits | other.bits, efforts }
+        let efforts = if other.efforts.is_empty() {
+            self.efforts
+        } else {
+            other.efforts
+        };
+        Self {
+            bits: self.bits | other.bits,
+            efforts,
+        }
     }
 
     /// Returns the fallbacks that may help after this refusal, in the order in which they are tried, without those of
@@ -147,7 +172,10 @@ impl Fallbacks {
     #[must_use]
     pub fn lasting(self) -> Self {
         let passing = Fallback::LimitLeftOut.bit() | Fallback::EffortLeftOut.bit();
-        Self { bits: self.bits & !passing, ..self }
+        Self {
+            bits: self.bits & !passing,
+            ..self
+        }
     }
 
     /// Returns true if the set is empty.
@@ -182,7 +210,10 @@ impl FromIterator<Fallback> for Fallbacks {
 const NO_BUDGET: &[&str] = &["thinking_token_budget is set but"];
 
 /// Parts of llama.cpp's error messages for several choices, in lower case: none, or more than it has slots.
-const ONE_CHOICE: &[&str] = &["only one completion choice is allowed", "field 'n': value must be between"];
+const ONE_CHOICE: &[&str] = &[
+    "only one completion choice is allowed",
+    "field 'n': value must be between",
+];
 
 /// Parts of vLLM's error messages for tools when it runs without a parser of calls, in lower case. The last is that of
 /// its front end in Rust.
@@ -232,16 +263,27 @@ const TEXT_OF_TOOLS: &[&str] = &[
 ];
 
 /// Words of refusals of an effort, in lower case.
-const EFFORT_WORDS: &[&str] = &["reasoning effort", "reasoning_effort", "thinking effort", "thinking_effort"];
+const EFFORT_WORDS: &[&str] = &[
+    "reasoning effort",
+    "reasoning_effort",
+    "thinking effort",
+    "thinking_effort",
+];
 
 impl Fallback {
     /// Returns the fallbacks that may help after this refusal, in the order in which they are tried. Engines report a
     /// chat template's error with 400, 404 or 500, so the text decides.
     pub fn of(refusal: &Failure) -> impl Iterator<Item = Self> + use<> {
         use Fault::{ContextLength, Internal, InvalidRequest, NotFound, NotImplemented};
-        let is_refusal =
-            matches!(refusal.fault, InvalidRequest | Internal | NotFound | NotImplemented | ContextLength);
-        let message = if is_refusal { refusal.original().to_ascii_lowercase() } else { String::new() };
+        let is_refusal = matches!(
+            refusal.fault,
+            InvalidRequest | Internal | NotFound | NotImplemented | ContextLength
+        );
+        let message = if is_refusal {
+            refusal.original().to_ascii_lowercase()
+        } else {
+            String::new()
+        };
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
         let all = match () {
             () if says(NO_PARSER_OF_CALLS) => [Some(Self::CallsInText), None],
@@ -251,7 +293,8 @@ impl Fallback {
             () if says(CONTENT_AND_THINKING) => [Some(Self::TextInReasoning), None],
             () if says(NO_BUDGET) => [Some(Self::BudgetLeftOut), None],
             () if says(EFFORT_WORDS) => {
-                let accepted = Some(Efforts::accepted_by(&message)).filter(|efforts| !efforts.is_empty());
+                let accepted =
+                    Some(Efforts::accepted_by(&message)).filter(|efforts| !efforts.is_empty());
                 [accepted.map(Self::Effort), Some(Self::EffortLeftOut)]
             }
             () if exceeds_by_its_limit(refusal) => [Some(Self::LimitLeftOut), None],
@@ -265,8 +308,7 @@ impl Fallback {
     pub fn explain(self, refusal: Failure) -> Failure {
         match self {
             Self::CallsInText => {
-                const OPTION: &str =
-                    "samewire reads the calls itself where its option 'parser' names the model's family";
+                const OPTION: &str = "samewire reads the calls itself where its option 'parser' names the model's family";
                 let message = refusal.message.trim_end().trim_end_matches('.').to_owned();
                 refusal.with_message(format!("{message}. ({OPTION}.)"))
             }
@@ -276,7 +318,10 @@ impl Fallback {
 
     /// Returns the fallback of this rule, or `None` if it has none.
     pub fn of_rule(rule: &RequestRule) -> Option<Self> {
-        Self::ALL.iter().find(|fallback| fallback.rule().name == rule.name).copied()
+        Self::ALL
+            .iter()
+            .find(|fallback| fallback.rule().name == rule.name)
+            .copied()
     }
 
     /// Returns the rules of all fallbacks.
@@ -298,9 +343,21 @@ mod tests {
     fn refusals_are_known_by_their_words() {
         for (status, message, expected) in [
             // vLLM, SGLang; llama.cpp; mlx.
-            (400, "System message must be at the beginning.", Some(Fallback::SystemMerged)),
-            (500, "Jinja Exception: System message must be at the beginning.", Some(Fallback::SystemMerged)),
-            (404, "System message must be at the beginning.", Some(Fallback::SystemMerged)),
+            (
+                400,
+                "System message must be at the beginning.",
+                Some(Fallback::SystemMerged),
+            ),
+            (
+                500,
+                "Jinja Exception: System message must be at the beginning.",
+                Some(Fallback::SystemMerged),
+            ),
+            (
+                404,
+                "System message must be at the beginning.",
+                Some(Fallback::SystemMerged),
+            ),
             (
                 400,
                 "Conversation roles must alternate user/assistant/user/assistant/...",
@@ -311,7 +368,11 @@ mod tests {
                 "After the optional system message, conversation roles must alternate user and assistant roles",
                 Some(Fallback::SystemMerged),
             ),
-            (400, "Unexpected role 'system' after role 'user'", Some(Fallback::SystemMerged)),
+            (
+                400,
+                "Unexpected role 'system' after role 'user'",
+                Some(Fallback::SystemMerged),
+            ),
             (
                 400,
                 r#"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"#,
@@ -322,8 +383,16 @@ mod tests {
                 r#"tool_choice=\"required\" requires --tool-call-parser to be set"#,
                 Some(Fallback::CallsInText),
             ),
-            (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
-            (400, "Field 'n': Value must be between 1 <= value <= 4, but got 5", Some(Fallback::FanOut)),
+            (
+                500,
+                "Only one completion choice is allowed",
+                Some(Fallback::FanOut),
+            ),
+            (
+                400,
+                "Field 'n': Value must be between 1 <= value <= 4, but got 5",
+                Some(Fallback::FanOut),
+            ),
             (
                 500,
                 "failed to submit chat request: tool parsing is disabled by frontend configuration",
@@ -359,7 +428,11 @@ mod tests {
             (503, "System message must be at the beginning.", None),
             (401, "System message must be at the beginning.", None),
         ] {
-            assert_eq!(Fallback::of(&refusal(status, message)).next(), expected, "{status} {message}");
+            assert_eq!(
+                Fallback::of(&refusal(status, message)).next(),
+                expected,
+                "{status} {message}"
+            );
         }
     }
 

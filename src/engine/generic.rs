@@ -4,5 +4,9 @@ use super::auto::UNION;
 use super::{Engine, usual};
 use crate::request::responses::Capabilities;
 
-pub(super) static ENGINE: Engine =
-    Engine { name: "generic", requests: &[usual::LIMITS], takes: Capabilities::SERVICE, ..UNION };
+pub(super) static ENGINE: Engine = Engine {
+    name: "generic",
+    requests: &[usual::LIMITS],
+    takes: Capabilities::SERVICE,
+    ..UNION
+};

@@ -16,7 +16,10 @@ pub struct EngineVersion {
 impl EngineVersion {
     /// Creates the first release of this number, without a post-release.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
-        Self { number: [major, minor, patch], post: 0 }
+        Self {
+            number: [major, minor, patch],
+            post: 0,
+        }
     }
 }
 
@@ -40,8 +43,15 @@ impl FromStr for EngineVersion {
         let mut post = 0;
         for part in release.split('.') {
             let digits = part.trim_start_matches(|other: char| !other.is_ascii_digit());
-            let until = digits.find(|other: char| !other.is_ascii_digit()).unwrap_or(digits.len());
-            let value = || digits.get(..until).and_then(|digits| digits.parse().ok()).ok_or(NoRelease);
+            let until = digits
+                .find(|other: char| !other.is_ascii_digit())
+                .unwrap_or(digits.len());
+            let value = || {
+                digits
+                    .get(..until)
+                    .and_then(|digits| digits.parse().ok())
+                    .ok_or(NoRelease)
+            };
             match part {
                 _ if part.starts_with(|first: char| first.is_ascii_digit()) => {
                     *number.get_mut(parts).ok_or(NoRelease)? = value()?;
@@ -53,7 +63,11 @@ impl FromStr for EngineVersion {
                 _ => return Err(NoRelease),
             }
         }
-        if parts < 2 { Err(NoRelease) } else { Ok(Self { number, post }) }
+        if parts < 2 {
+            Err(NoRelease)
+        } else {
+            Ok(Self { number, post })
+        }
     }
 }
 
@@ -79,21 +93,33 @@ pub struct Versions {
 
 impl Versions {
     /// Range of all versions.
-    pub const ALL: Self = Self { from: None, before: None };
+    pub const ALL: Self = Self {
+        from: None,
+        before: None,
+    };
 
     /// Creates the range of this version and all later ones.
     pub const fn from(from: EngineVersion) -> Self {
-        Self { from: Some(from), before: None }
+        Self {
+            from: Some(from),
+            before: None,
+        }
     }
 
     /// Creates the range of all versions before this one.
     pub const fn before(before: EngineVersion) -> Self {
-        Self { from: None, before: Some(before) }
+        Self {
+            from: None,
+            before: Some(before),
+        }
     }
 
     /// Creates the range from `from`, included, to `before`, excluded.
     pub const fn within(from: EngineVersion, before: EngineVersion) -> Self {
-        Self { from: Some(from), before: Some(before) }
+        Self {
+            from: Some(from),
+            before: Some(before),
+        }
     }
 
     /// Returns true if the version is in the range. An unknown version counts as the newest (engines G.2).
@@ -141,7 +167,11 @@ pub struct EngineIdentity {
 
 impl From<&'static Engine> for EngineIdentity {
     fn from(engine: &'static Engine) -> Self {
-        Self { engine, front: Front::default(), version: None }
+        Self {
+            engine,
+            front: Front::default(),
+            version: None,
+        }
     }
 }
 
@@ -180,7 +210,10 @@ mod tests {
             ("99999.1.0", None),
         ] {
             assert_eq!(
-                text.parse::<EngineVersion>().ok().map(|version| version.to_string()).as_deref(),
+                text.parse::<EngineVersion>()
+                    .ok()
+                    .map(|version| version.to_string())
+                    .as_deref(),
                 told,
                 "{text}"
             );

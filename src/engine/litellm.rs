@@ -10,7 +10,10 @@ pub(super) static ENGINE: Engine = Engine {
     name: "litellm",
     detection: Detection {
         health: Some(HEALTH),
-        places: &[InfoRoute { proof: Some(Proof::Text("I'm alive!")), ..InfoRoute::at(HEALTH) }],
+        places: &[InfoRoute {
+            proof: Some(Proof::Text("I'm alive!")),
+            ..InfoRoute::at(HEALTH)
+        }],
         ..Detection::NONE
     },
     ..UNION

@@ -22,7 +22,11 @@ pub(super) static ENGINE: Engine = Engine {
         }],
         marks: &[
             Mark::sure(&[r#""timings":{"#]),
-            Mark { texts: &[r#""system_fingerprint":"b"#], version: false, weak: true },
+            Mark {
+                texts: &[r#""system_fingerprint":"b"#],
+                version: false,
+                weak: true,
+            },
         ],
         loads: &[LoadRoute {
             path: "/metrics",
@@ -40,12 +44,20 @@ pub(super) static ENGINE: Engine = Engine {
     },
     // Its `/tokenize` takes only texts (engines G.11).
     counts_at: "/v1/chat/completions/input_tokens",
-    requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],
+    requests: &[
+        usual::LIMITS,
+        usual::TEXT_ALONE,
+        usual::TOOLS,
+        usual::MESSAGES,
+        REASONING,
+        usual::PARTS,
+    ],
     ..UNION
 };
 
 /// Key under which the engine reads reasoning, inferred from counts of prompt tokens.
 static REASONING: &[RequestRule] = &[
     usual::thinking_switch(false).with_evidence("engines E.2"),
-    usual::reasoning_key("reasoning_content").with_evidence("fixtures/llamacpp/tool-result-reasoning-whole"),
+    usual::reasoning_key("reasoning_content")
+        .with_evidence("fixtures/llamacpp/tool-result-reasoning-whole"),
 ];

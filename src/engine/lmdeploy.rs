@@ -11,9 +11,22 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "lmdeploy",
-    detection: Detection { owned_by: Some("lmdeploy"), health: Detection::HEALTH, ..Detection::NONE },
-    quirks: Quirks { recurring_ids: true },
-    requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::MESSAGES, REASONING, usual::PARTS],
+    detection: Detection {
+        owned_by: Some("lmdeploy"),
+        health: Detection::HEALTH,
+        ..Detection::NONE
+    },
+    quirks: Quirks {
+        recurring_ids: true,
+    },
+    requests: &[
+        usual::LIMITS,
+        usual::TEXT_ALONE,
+        OWN,
+        usual::MESSAGES,
+        REASONING,
+        usual::PARTS,
+    ],
     ..UNION
 };
 
@@ -21,10 +34,12 @@ static OWN: &[RequestRule] = &[
     usual::NULLS.with_evidence("fixtures/lmdeploy/error-nulls"),
     usual::SCHEMA_NAME.with_evidence("fixtures/lmdeploy/error-schema-name"),
     usual::NO_REASONING.with_evidence("fixtures/lmdeploy/thinking-off"),
-    usual::efforts(&["low", "medium", "high", "max"]).with_evidence("fixtures/lmdeploy/error-effort"),
+    usual::efforts(&["low", "medium", "high", "max"])
+        .with_evidence("fixtures/lmdeploy/error-effort"),
     usual::LEGACY.with_evidence("engines E.2"),
     usual::CUSTOM_TOOLS.with_evidence("fixtures/lmdeploy/error-custom-tool"),
     usual::ONE_CALL.with_evidence("engines E.2"),
 ];
 
-static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning_content").with_evidence("engines E.3")];
+static REASONING: &[RequestRule] =
+    &[usual::reasoning_key("reasoning_content").with_evidence("engines E.3")];

@@ -20,8 +20,8 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    DetectedParsers, Detection, EngineLoad, Flags, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark,
-    OtherFront, Proof, Recognised, RouteAnswer, of_answer, recognised, recognised_in,
+    DetectedParsers, Detection, EngineLoad, Flags, InfoReport, InfoRoute, LoadForm, LoadRoute,
+    Mark, OtherFront, Proof, Recognised, RouteAnswer, of_answer, recognised, recognised_in,
 };
 pub use identity::{EngineIdentity, EngineVersion, Front, NoRelease, Versions};
 

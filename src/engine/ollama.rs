@@ -22,7 +22,9 @@ pub(super) static ENGINE: Engine = Engine {
         marks: &[Mark::sure(&[r#""system_fingerprint":"fp_ollama""#])],
         ..Detection::NONE
     },
-    quirks: Quirks { recurring_ids: true },
+    quirks: Quirks {
+        recurring_ids: true,
+    },
     requests: &[
         usual::LIMITS,
         usual::TEXT_ALONE,
@@ -41,4 +43,5 @@ static OWN: &[RequestRule] = &[
     usual::FAN_OUT.with_evidence("openai/openai.go of its source: neither API's requests have n"),
 ];
 
-static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning").with_evidence("engines E.3")];
+static REASONING: &[RequestRule] =
+    &[usual::reasoning_key("reasoning").with_evidence("engines E.3")];

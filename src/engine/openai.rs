@@ -28,7 +28,11 @@ pub(super) static ENGINE: Engine = Engine {
         marks: &[
             Mark::sure(&[r#""prompt_filter_results":"#]),
             Mark::sure(&[r#""content_filter_results":"#]),
-            Mark { texts: &[r#""obfuscation":""#, r#""service_tier":""#], version: false, weak: true },
+            Mark {
+                texts: &[r#""obfuscation":""#, r#""service_tier":""#],
+                version: false,
+                weak: true,
+            },
         ],
         ..Detection::NONE
     },
@@ -44,8 +48,12 @@ static REQUESTS: &[RequestRule] = &[
         RuleChange::Drop(ENGINE_FIELDS),
     )
     .with_evidence("fixtures/described/openai/error-unknown-parameter"),
-    usual::constraints("guided_json became response_format", usual::GUIDED_KEYS, SCHEMA_ALONE)
-        .with_evidence("engines E.2"),
+    usual::constraints(
+        "guided_json became response_format",
+        usual::GUIDED_KEYS,
+        SCHEMA_ALONE,
+    )
+    .with_evidence("engines E.2"),
     usual::constraints(
         "a schema in structured_outputs became response_format",
         usual::STRUCTURED_KEYS,

@@ -28,27 +28,47 @@ impl RequestRule {
     /// Creates a rule for every version and front end, without evidence; the builder methods below narrow it.
     pub(super) const fn new(name: &'static str, what: &'static str, change: RuleChange) -> Self {
         let subject = Subject::of(change);
-        Self { name, what, versions: Versions::ALL, front: None, change, subject, evidence: "" }
+        Self {
+            name,
+            what,
+            versions: Versions::ALL,
+            front: None,
+            change,
+            subject,
+            evidence: "",
+        }
     }
 
     /// Limits the rule to this version and later ones.
     pub(super) const fn from(self, version: EngineVersion) -> Self {
-        Self { versions: Versions::from(version), ..self }
+        Self {
+            versions: Versions::from(version),
+            ..self
+        }
     }
 
     /// Limits the rule to versions before this one.
     pub(super) const fn before(self, version: EngineVersion) -> Self {
-        Self { versions: Versions::before(version), ..self }
+        Self {
+            versions: Versions::before(version),
+            ..self
+        }
     }
 
     /// Limits the rule to versions from `from` on, `before` excluded.
     pub(super) const fn within(self, from: EngineVersion, before: EngineVersion) -> Self {
-        Self { versions: Versions::within(from, before), ..self }
+        Self {
+            versions: Versions::within(from, before),
+            ..self
+        }
     }
 
     /// Limits the rule to this front end.
     pub(super) const fn behind(self, front: Front) -> Self {
-        Self { front: Some(front), ..self }
+        Self {
+            front: Some(front),
+            ..self
+        }
     }
 
     /// Sets the evidence: a fixture's path or a section.
@@ -58,7 +78,8 @@ impl RequestRule {
 
     /// Returns true if the engine's version and front end need this rule. An unknown version counts as the newest.
     pub fn is_for(&self, identity: &EngineIdentity) -> bool {
-        self.versions.has(identity.version) && self.front.is_none_or(|front| front == identity.front)
+        self.versions.has(identity.version)
+            && self.front.is_none_or(|front| front == identity.front)
     }
 }
 
@@ -211,8 +232,14 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    const NONE: Self = Self { members: KeySet::NONE, messages: false };
-    const MESSAGES: Self = Self { messages: true, ..Self::NONE };
+    const NONE: Self = Self {
+        members: KeySet::NONE,
+        messages: false,
+    };
+    const MESSAGES: Self = Self {
+        messages: true,
+        ..Self::NONE
+    };
 
     const fn of(change: RuleChange) -> Self {
         match change {
@@ -223,7 +250,10 @@ impl Subject {
             | RuleChange::Refuse { key, .. } => Self::NONE.and(&[key]),
             RuleChange::Drop(keys) => Self::NONE.and(keys),
             RuleChange::NoStreamOptions => Self::NONE.and(&["stream_options"]),
-            RuleChange::Nulls => Self { members: KeySet::ALL, messages: false },
+            RuleChange::Nulls => Self {
+                members: KeySet::ALL,
+                messages: false,
+            },
             RuleChange::EmptyStops => Self::NONE.and(&["stop"]),
             RuleChange::Constrain { unread, .. } => Self::NONE.and(unread),
             RuleChange::FanOut { .. } => Self::NONE.and(&["n"]),
@@ -234,9 +264,9 @@ impl Subject {
             | RuleChange::HarmonyEfforts(_)
             | RuleChange::LearnedEffort => Self::NONE.and(&["reasoning_effort"]),
             // A budget outside the body comes with an effort.
-            RuleChange::ThinkingSwitch { .. } => {
-                Self::NONE.and(&THINKING_SWITCHES).and(&["reasoning_effort"])
-            }
+            RuleChange::ThinkingSwitch { .. } => Self::NONE
+                .and(&THINKING_SWITCHES)
+                .and(&["reasoning_effort"]),
             RuleChange::BudgetLeftOut => Self::NONE.and(&["thinking", "reasoning_effort"]),
             RuleChange::MergeSystem | RuleChange::OfFinishedBody => Self::NONE.and(&["messages"]),
             RuleChange::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
@@ -309,5 +339,8 @@ pub enum Constraint {
 /// Returns the request rules that an engine needs in its version and with its front end, in the order of application.
 pub fn rules_for(identity: &EngineIdentity) -> impl Iterator<Item = &'static RequestRule> {
     let identity = *identity;
-    identity.engine.rules().filter(move |rule| rule.is_for(&identity))
+    identity
+        .engine
+        .rules()
+        .filter(move |rule| rule.is_for(&identity))
 }

@@ -47,14 +47,20 @@ pub(super) static ENGINE: Engine = Engine {
             },
             LoadRoute {
                 path: "/v1/loads",
-                form: LoadForm::Json { list: Some("loads"), includes_waiting: false },
+                form: LoadForm::Json {
+                    list: Some("loads"),
+                    includes_waiting: false,
+                },
                 running: &["num_running_reqs"],
                 waiting: &["num_waiting_reqs"],
                 cache: &["token_usage"],
             },
             LoadRoute {
                 path: "/get_load",
-                form: LoadForm::Json { list: None, includes_waiting: true },
+                form: LoadForm::Json {
+                    list: None,
+                    includes_waiting: true,
+                },
                 running: &["num_reqs"],
                 waiting: &["num_waiting_reqs"],
                 cache: &[],
@@ -94,17 +100,31 @@ static REQUESTS: &[RequestRule] = &[
     // Harmless in later versions; without it, answers of earlier ones have no limit.
     usual::LIMIT_COPIED.with_evidence("engines E.2"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
-    usual::constraints("guided_ fields became regex, ebnf or a schema", usual::GUIDED_KEYS, OWN)
-        .with_evidence("engines E.2"),
-    usual::constraints("structured_outputs became regex, ebnf or a schema", usual::STRUCTURED_KEYS, OWN)
-        .with_evidence("engines E.2"),
+    usual::constraints(
+        "guided_ fields became regex, ebnf or a schema",
+        usual::GUIDED_KEYS,
+        OWN,
+    )
+    .with_evidence("engines E.2"),
+    usual::constraints(
+        "structured_outputs became regex, ebnf or a schema",
+        usual::STRUCTURED_KEYS,
+        OWN,
+    )
+    .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.
     usual::thinking_switch(false).with_evidence("engines E.2"),
-    usual::REASONING_OBJECT.before(version(5, 2)).with_evidence("engines E.2"),
+    usual::REASONING_OBJECT
+        .before(version(5, 2))
+        .with_evidence("engines E.2"),
     // The first of these versions read only some effort words of the object, and ignore its off switch.
-    usual::REASONING_OBJECT_READ.from(version(5, 2)).with_evidence("engines E.2"),
-    usual::NO_REASONING.before(version(5, 10)).with_evidence("engines E.2"),
+    usual::REASONING_OBJECT_READ
+        .from(version(5, 2))
+        .with_evidence("engines E.2"),
+    usual::NO_REASONING
+        .before(version(5, 10))
+        .with_evidence("engines E.2"),
     usual::efforts(&["low", "medium", "high"])
         .within(version(5, 1), version(5, 10))
         .with_evidence("engines E.2"),
@@ -131,7 +151,9 @@ static REQUESTS: &[RequestRule] = &[
     )
     .before(version(5, 7))
     .with_evidence("engines E.2"),
-    usual::DEVELOPER.from(version(5, 7)).with_evidence("engines E.2"),
+    usual::DEVELOPER
+        .from(version(5, 7))
+        .with_evidence("engines E.2"),
     usual::NO_CALLS.with_evidence("engines E.3"),
     usual::CONTENT_BESIDE_CALLS.with_evidence("engines E.3"),
     usual::ARGUMENTS.with_evidence("engines E.3"),
@@ -146,7 +168,11 @@ static REQUESTS: &[RequestRule] = &[
 ];
 
 const fn limit_of_nothing(key: &'static str) -> RequestRule {
-    let change = RuleChange::Range { key, least: 1, why: "this engine would answer without a limit" };
+    let change = RuleChange::Range {
+        key,
+        least: 1,
+        why: "this engine would answer without a limit",
+    };
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", change)
         .before(version(5, 12))
         .with_evidence("engines E.2")

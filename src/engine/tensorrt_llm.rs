@@ -13,16 +13,28 @@ pub(super) static ENGINE: Engine = Engine {
     detection: Detection {
         owned_by: Some("tensorrt_llm"),
         health: Detection::HEALTH,
-        places: &[InfoRoute { version: Some("version"), ..InfoRoute::at("/version") }],
+        places: &[InfoRoute {
+            version: Some("version"),
+            ..InfoRoute::at("/version")
+        }],
         marks: &[Mark::sure(&[r#""avg_decoded_tokens_per_iter":"#])],
         ..Detection::NONE
     },
-    quirks: Quirks { recurring_ids: true },
-    requests: &[usual::LIMITS, usual::TEXT_ALONE, OWN, usual::TOOLS, usual::MESSAGES],
+    quirks: Quirks {
+        recurring_ids: true,
+    },
+    requests: &[
+        usual::LIMITS,
+        usual::TEXT_ALONE,
+        OWN,
+        usual::TOOLS,
+        usual::MESSAGES,
+    ],
     ..UNION
 };
 
 static OWN: &[RequestRule] = &[
-    usual::OPENAI_FIELDS_DROPPED.with_evidence("fixtures/described/tensorrt_llm/error-unknown-field"),
+    usual::OPENAI_FIELDS_DROPPED
+        .with_evidence("fixtures/described/tensorrt_llm/error-unknown-field"),
     usual::EMPTY_TOOLS.with_evidence("engines E.2"),
 ];

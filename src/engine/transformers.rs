@@ -14,16 +14,31 @@ use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",
-    detection: Detection { health: Detection::HEALTH, ..Detection::NONE },
-    quirks: Quirks { recurring_ids: true },
-    requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
+    detection: Detection {
+        health: Detection::HEALTH,
+        ..Detection::NONE
+    },
+    quirks: Quirks {
+        recurring_ids: true,
+    },
+    requests: &[
+        usual::LIMITS,
+        usual::TEXT_ALONE,
+        usual::TOOLS,
+        OWN,
+        usual::MESSAGES,
+    ],
     ..UNION
 };
 
 static OWN: &[RequestRule] = &[
     usual::CHOICE_NONE.with_evidence("fixtures/transformers/tool-none-called"),
-    RequestRule::new("no_stream_options", "stream_options were left out", RuleChange::NoStreamOptions)
-        .with_evidence("engines E.1"),
+    RequestRule::new(
+        "no_stream_options",
+        "stream_options were left out",
+        RuleChange::NoStreamOptions,
+    )
+    .with_evidence("engines E.1"),
     usual::LIMIT_RENAMED.with_evidence("engines E.1"),
     usual::OPENAI_FIELDS_DROPPED.with_evidence("engines E.1"),
     usual::REASONING_OBJECT.with_evidence("fixtures/transformers/error-unknown-field"),
@@ -33,10 +48,20 @@ static OWN: &[RequestRule] = &[
     RequestRule::new(
         "fields_without_effect",
         "fields that the engine refuses, and that ask for nothing here, were left out",
-        RuleChange::Drop(&["user", "parallel_tool_calls", "reasoning_effort", "reasoning", "tool_choice"]),
+        RuleChange::Drop(&[
+            "user",
+            "parallel_tool_calls",
+            "reasoning_effort",
+            "reasoning",
+            "tool_choice",
+        ]),
     )
     .with_evidence("engines E.1"),
     usual::FAN_OUT.with_evidence("fixtures/transformers/n2-one"),
-    RequestRule::new("choices", "n, where it asks for one choice, was left out", RuleChange::Drop(&["n"]))
-        .with_evidence("engines E.1"),
+    RequestRule::new(
+        "choices",
+        "n, where it asks for one choice, was left out",
+        RuleChange::Drop(&["n"]),
+    )
+    .with_evidence("engines E.1"),
 ];

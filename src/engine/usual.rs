@@ -140,8 +140,12 @@ pub(super) const fn constraints(
 }
 
 /// Members of vLLM up to 0.11 that constrain the answer.
-pub(super) const GUIDED_KEYS: &[&str; 4] =
-    &["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+pub(super) const GUIDED_KEYS: &[&str; 4] = &[
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+];
 /// Members within `structured_outputs` that constrain the answer, in vLLM from 0.11 on.
 pub(super) const STRUCTURED_KEYS: &[&str; 4] = &[
     "structured_outputs.json",
@@ -152,7 +156,10 @@ pub(super) const STRUCTURED_KEYS: &[&str; 4] = &[
 
 /// Creates the rule that lets the engine continue the last message, with the members that tell it to. `items`: also
 /// when the message is a finished item of a Responses request.
-pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], items: bool) -> RequestRule {
+pub(super) const fn go_on(
+    members: &'static [(&'static str, &'static str)],
+    items: bool,
+) -> RequestRule {
     RequestRule::new(
         "go_on",
         "the last message is the assistant's: it is gone on with",
@@ -177,11 +184,19 @@ pub(super) const TEXT_ALONE: &[RequestRule] = &[
 ];
 const TEXT: &str = "this engine answers with text alone";
 
-const fn refused(key: &'static str, but: &'static [&'static str], why: &'static str) -> RequestRule {
+const fn refused(
+    key: &'static str,
+    but: &'static [&'static str],
+    why: &'static str,
+) -> RequestRule {
     RequestRule::new(
         key,
         "what the engine does not have is refused",
-        RuleChange::Refuse { key, supported: but, why },
+        RuleChange::Refuse {
+            key,
+            supported: but,
+            why,
+        },
     )
 }
 

@@ -16,7 +16,8 @@ use super::auto::UNION;
 use super::identity::version;
 use super::rule::{Constraint, RequestRule, RuleChange};
 use super::{
-    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
+    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof,
+    Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
 
@@ -35,12 +36,26 @@ pub(super) static ENGINE: Engine = Engine {
         owned_by: Some("vllm"),
         health: Detection::HEALTH,
         places: &[
-            InfoRoute { version: Some("version"), ..InfoRoute::at("/version") },
-            InfoRoute { proof: Some(Proof::Text("vllm:num_requests_running")), ..InfoRoute::at("/metrics") },
+            InfoRoute {
+                version: Some("version"),
+                ..InfoRoute::at("/version")
+            },
+            InfoRoute {
+                proof: Some(Proof::Text("vllm:num_requests_running")),
+                ..InfoRoute::at("/metrics")
+            },
         ],
         marks: &[
-            Mark { texts: &[r#""system_fingerprint":"vllm-"#], version: true, weak: false },
-            Mark { texts: &[r#""stop_reason":"#, r#""id":"chatcmpl-"#], version: false, weak: true },
+            Mark {
+                texts: &[r#""system_fingerprint":"vllm-"#],
+                version: true,
+                weak: false,
+            },
+            Mark {
+                texts: &[r#""stop_reason":"#, r#""id":"chatcmpl-"#],
+                version: false,
+                weak: true,
+            },
         ],
         other_front: Some(OtherFront {
             front: Front::Rust,
@@ -69,8 +84,12 @@ pub(super) static ENGINE: Engine = Engine {
 static REQUESTS: &[RequestRule] = &[
     // Members that the engine does not understand, or refuses.
     usual::NULLS.with_evidence("engines E.1"),
-    usual::LIMIT_RENAMED.before(version(6, 4)).with_evidence("engines E.2"),
-    usual::OPENAI_FIELDS_DROPPED.before(version(6, 5)).with_evidence("engines E.1"),
+    usual::LIMIT_RENAMED
+        .before(version(6, 4))
+        .with_evidence("engines E.2"),
+    usual::OPENAI_FIELDS_DROPPED
+        .before(version(6, 5))
+        .with_evidence("engines E.1"),
     RequestRule::new(
         "fields_of_later_versions",
         "fields that the engine does not know yet were left out",
@@ -80,19 +99,35 @@ static REQUESTS: &[RequestRule] = &[
     .with_evidence("engines E.1"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
     // Constraints: the old spelling is ignored from 0.12 on, the new one known from 0.11 on.
-    usual::constraints("guided_ fields became structured_outputs", usual::GUIDED_KEYS, STRUCTURED)
-        .from(version(12, 0))
-        .with_evidence("engines E.2"),
-    usual::constraints("structured_outputs became guided_ fields", usual::STRUCTURED_KEYS, GUIDED)
-        .before(version(11, 0))
-        .with_evidence("engines E.2"),
+    usual::constraints(
+        "guided_ fields became structured_outputs",
+        usual::GUIDED_KEYS,
+        STRUCTURED,
+    )
+    .from(version(12, 0))
+    .with_evidence("engines E.2"),
+    usual::constraints(
+        "structured_outputs became guided_ fields",
+        usual::STRUCTURED_KEYS,
+        GUIDED,
+    )
+    .before(version(11, 0))
+    .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
-    usual::FAN_OUT.behind(Front::Rust).with_evidence("engines E.2"),
+    usual::FAN_OUT
+        .behind(Front::Rust)
+        .with_evidence("engines E.2"),
     // Reasoning. A budget before 0.19 is ignored (wheels of 0.18.0 and 0.19.0, `sampling_params.py`).
-    usual::thinking_switch(false).before(version(19, 0)).with_evidence("engines E.2"),
-    usual::thinking_switch(true).from(version(19, 0)).with_evidence("engines E.2"),
+    usual::thinking_switch(false)
+        .before(version(19, 0))
+        .with_evidence("engines E.2"),
+    usual::thinking_switch(true)
+        .from(version(19, 0))
+        .with_evidence("engines E.2"),
     usual::REASONING_OBJECT.with_evidence("engines E.2"),
-    usual::NO_REASONING.before(version(22, 0)).with_evidence("engines E.2"),
+    usual::NO_REASONING
+        .before(version(22, 0))
+        .with_evidence("engines E.2"),
     usual::efforts(&["low", "medium", "high"])
         .within(version(10, 1), version(18, 0))
         .with_evidence("engines E.2"),
@@ -114,11 +149,15 @@ static REQUESTS: &[RequestRule] = &[
     usual::CHOICE_NONE.with_evidence("engines E.2"),
     usual::CHOICE_ALONE.with_evidence("engines E.2"),
     // One parser for all choices of a stream, up to 0.19.
-    usual::FAN_OUT_CALLS.before(version(20, 0)).with_evidence("engines A.1.5"),
+    usual::FAN_OUT_CALLS
+        .before(version(20, 0))
+        .with_evidence("engines A.1.5"),
     usual::CUSTOM_TOOLS.with_evidence("engines E.2"),
     usual::ONE_CALL.with_evidence("engines E.2"),
     // Messages.
-    usual::DEVELOPER.before(version(23, 0)).with_evidence("engines E.2"),
+    usual::DEVELOPER
+        .before(version(23, 0))
+        .with_evidence("engines E.2"),
     usual::NO_CALLS.with_evidence("engines E.3"),
     usual::ARGUMENTS.with_evidence("engines E.3"),
     usual::TOOL_TEXT.with_evidence("engines E.3"),
@@ -128,8 +167,14 @@ static REQUESTS: &[RequestRule] = &[
     usual::PART_OUTPUT_TEXT.with_evidence("engines E.3: vLLM 0.32.0 answers 400"),
     usual::PART_FILE.with_evidence("engines E.3"),
     usual::PART_INPUT_FILE.with_evidence("engines E.3"),
-    usual::go_on(&[("continue_final_message", "true"), ("add_generation_prompt", "false")], false)
-        .with_evidence("engines E.3"),
+    usual::go_on(
+        &[
+            ("continue_final_message", "true"),
+            ("add_generation_prompt", "false"),
+        ],
+        false,
+    )
+    .with_evidence("engines E.3"),
 ];
 
 const GUIDED: &[Constraint; 4] = &[

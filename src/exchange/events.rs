@@ -31,16 +31,31 @@ mod tests {
     fn complete_events_are_read() {
         let body = b"data: a\n\ndata: b\r\n\r\nevent: x\ndata: c\n\ndata: cut".to_vec();
         let (path, headers) = ("/v1/a".to_owned(), HeaderMap::new());
-        let request = Request { method: Method::GET, path, headers: headers.clone(), body: Bytes::new() };
+        let request = Request {
+            method: Method::GET,
+            path,
+            headers: headers.clone(),
+            body: Bytes::new(),
+        };
         let (status, pieces, ended) = (StatusCode::OK, Vec::new(), Ended::Clean);
-        let exchange = Exchange { request, status, headers, body, pieces, ended };
+        let exchange = Exchange {
+            request,
+            status,
+            headers,
+            body,
+            pieces,
+            ended,
+        };
         let mut events = Vec::new();
         let stopped = exchange.events(|event| {
             events.push((event.event, event.data));
             Ok(())
         });
         let expected = [("message", "a"), ("message", "b"), ("x", "c")];
-        assert_eq!(events, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
+        assert_eq!(
+            events,
+            expected.map(|(name, data)| (name.to_owned(), data.to_owned()))
+        );
         assert_eq!(stopped, None);
     }
 }

@@ -34,7 +34,9 @@ pub async fn idle(target: &Target, limit: Duration) -> Idle {
 
 async fn observe(target: &Target, limit: Duration) -> Result<Idle, String> {
     let url = Url::parse(target.base()).map_err(|error| error.to_string())?;
-    let ("http", Some(host), Some(port)) = (url.scheme(), url.host_str(), url.port_or_known_default()) else {
+    let ("http", Some(host), Some(port)) =
+        (url.scheme(), url.host_str(), url.port_or_known_default())
+    else {
         return Err("the server speaks TLS, where this is not observed".to_owned());
     };
     // A server that sends byte after byte moves the end only up to here.
@@ -43,14 +45,22 @@ async fn observe(target: &Target, limit: Duration) -> Result<Idle, String> {
     let address = (host.trim_matches(['[', ']']), port);
     let io = |error: std::io::Error| error.to_string();
     let late = |_| "the server did not answer".to_owned();
-    let mut stream = timeout_at(end, TcpStream::connect(address)).await.map_err(late)?.map_err(io)?;
-    timeout_at(end, stream.write_all(&request(target, &url, host, port))).await.map_err(late)?.map_err(io)?;
+    let mut stream = timeout_at(end, TcpStream::connect(address))
+        .await
+        .map_err(late)?
+        .map_err(io)?;
+    timeout_at(end, stream.write_all(&request(target, &url, host, port)))
+        .await
+        .map_err(late)?
+        .map_err(io)?;
     let (mut buffer, mut size, mut last) = ([0; 4096], 0, Instant::now());
     loop {
         match timeout_at(end, stream.read(&mut buffer)).await {
             Err(_) if size == 0 => return Err("the server did not answer".to_owned()),
             Err(_) => return Ok(Idle::Kept(limit)),
-            Ok(Ok(0) | Err(_)) if size == 0 => return Err("the server closed the connection".to_owned()),
+            Ok(Ok(0) | Err(_)) if size == 0 => {
+                return Err("the server closed the connection".to_owned());
+            }
             Ok(Ok(0) | Err(_)) => return Ok(Idle::Closed(last.elapsed())),
             Ok(Ok(read)) => size += read,
         }
@@ -63,7 +73,11 @@ async fn observe(target: &Target, limit: Duration) -> Result<Idle, String> {
 }
 
 fn request(target: &Target, url: &Url, host: &str, port: u16) -> Vec<u8> {
-    let mut head = format!("GET {}/models HTTP/1.1\r\nhost: {host}:{port}\r\n", url.path()).into_bytes();
+    let mut head = format!(
+        "GET {}/models HTTP/1.1\r\nhost: {host}:{port}\r\n",
+        url.path()
+    )
+    .into_bytes();
     for (name, value) in target.headers() {
         head.extend_from_slice(name.as_str().as_bytes());
         head.extend_from_slice(b": ");
@@ -86,7 +100,10 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
         let target = Target::new(&url, None, &["x-a: b".to_owned()]).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let idle = runtime.block_on(idle(&target, limit));
         server.join().unwrap();
         idle
@@ -98,14 +115,20 @@ mod tests {
         let mut head = [0; 1024];
         let read = stream.read(&mut head).unwrap();
         let head = String::from_utf8_lossy(&head[..read]).into_owned();
-        assert!(head.starts_with("GET /v1/models HTTP/1.1\r\n") && head.contains("x-a: b\r\n"), "{head}");
+        assert!(
+            head.starts_with("GET /v1/models HTTP/1.1\r\n") && head.contains("x-a: b\r\n"),
+            "{head}"
+        );
         stream.write_all(ANSWER).unwrap();
     }
 
     #[test]
     fn servers_that_close_are_told_from_those_that_keep() {
         let closes = observed(|mut stream| answer(&mut stream), Duration::from_secs(60));
-        assert!(matches!(closes, Idle::Closed(time) if time < Duration::from_secs(60)), "{closes:?}");
+        assert!(
+            matches!(closes, Idle::Closed(time) if time < Duration::from_secs(60)),
+            "{closes:?}"
+        );
         let limit = Duration::from_millis(50);
         let keeps = observed(
             |mut stream| {
@@ -120,10 +143,16 @@ mod tests {
 
     #[test]
     fn a_server_that_says_nothing_is_not_judged() {
-        let silent = observed(|mut stream| drop(stream.read(&mut [0; 1024])), Duration::from_secs(60));
+        let silent = observed(
+            |mut stream| drop(stream.read(&mut [0; 1024])),
+            Duration::from_secs(60),
+        );
         assert!(matches!(silent, Idle::Unknown(_)), "{silent:?}");
         let tls = Target::new("https://127.0.0.1:1", None, &[]).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         assert!(
             matches!(runtime.block_on(idle(&tls, Duration::ZERO)), Idle::Unknown(why) if why.contains("TLS"))
         );

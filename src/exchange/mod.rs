@@ -78,7 +78,10 @@ impl Exchange {
 
     /// Returns the status and the address of a redirect, and what to do, in plain words; `None`: it is none.
     pub fn redirect(&self) -> Option<String> {
-        let location = self.headers.get(http::header::LOCATION).filter(|_| self.status.is_redirection())?;
+        let location = self
+            .headers
+            .get(http::header::LOCATION)
+            .filter(|_| self.status.is_redirection())?;
         let location = excerpt(&String::from_utf8_lossy(location.as_bytes()), LOCATION);
         let status = self.status.as_u16();
         if location.trim_end_matches('/') == self.request.path {
@@ -91,7 +94,9 @@ impl Exchange {
             Some(route) => format!(", without {route}"),
             None => String::new(),
         };
-        Some(format!("status {status} redirects to {location}: use that address as URL{without}"))
+        Some(format!(
+            "status {status} redirects to {location}: use that address as URL{without}"
+        ))
     }
 }
 
@@ -106,20 +111,41 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("location", HeaderValue::from_static(location));
             let path = "/v1/models".to_owned();
-            let request =
-                Request { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
+            let request = Request {
+                method: Method::GET,
+                path,
+                headers: HeaderMap::new(),
+                body: Bytes::new(),
+            };
             let (body, pieces, ended) = (Vec::new(), Vec::new(), Ended::Clean);
-            Exchange { request, status, headers, body, pieces, ended }.redirect()
+            Exchange {
+                request,
+                status,
+                headers,
+                body,
+                pieces,
+                ended,
+            }
+            .redirect()
         };
         for (location, expected) in [
-            ("https://a/v1", "status 308 redirects to https://a/v1: use that address as URL"),
+            (
+                "https://a/v1",
+                "status 308 redirects to https://a/v1: use that address as URL",
+            ),
             (
                 "https://a/v1/models",
                 "status 308 redirects to https://a/v1/models: use that address as URL, without /models",
             ),
-            ("/v1/models/", "status 308 redirects to /v1/models/, which no client of the API asks for"),
+            (
+                "/v1/models/",
+                "status 308 redirects to /v1/models/, which no client of the API asks for",
+            ),
         ] {
-            assert_eq!(told(StatusCode::PERMANENT_REDIRECT, location).as_deref(), Some(expected));
+            assert_eq!(
+                told(StatusCode::PERMANENT_REDIRECT, location).as_deref(),
+                Some(expected)
+            );
         }
         assert_eq!(told(StatusCode::CREATED, "https://a/v1"), None);
     }

@@ -6,7 +6,13 @@ use std::io;
 use std::path::Path;
 
 /// Files that an earlier run may have left, and that would be read instead.
-const STALE: [&str; 5] = ["upstream.sse", "upstream.json", "upstream.txt", "eof", "request.bin"];
+const STALE: [&str; 5] = [
+    "upstream.sse",
+    "upstream.json",
+    "upstream.txt",
+    "eof",
+    "request.bin",
+];
 
 /// Writes an exchange to a folder, which is created: the files of a scenario, and `about.md` with the text `about`.
 /// Values of headers that may be secret are redacted.
@@ -21,9 +27,18 @@ pub fn save(exchange: &Exchange, folder: &Path, about: &str) -> io::Result<()> {
             _ => {}
         }
     }
-    let mut files = scenario(&request(exchange), Some(&answer(exchange)), exchange.ended != Ended::Clean);
-    files.push(("about.md".to_owned(), format!("{about} {}.\n", exchange.ended.name()).into_bytes()));
-    files.iter().try_for_each(|(name, content)| std::fs::write(folder.join(name), content))
+    let mut files = scenario(
+        &request(exchange),
+        Some(&answer(exchange)),
+        exchange.ended != Ended::Clean,
+    );
+    files.push((
+        "about.md".to_owned(),
+        format!("{about} {}.\n", exchange.ended.name()).into_bytes(),
+    ));
+    files
+        .iter()
+        .try_for_each(|(name, content)| std::fs::write(folder.join(name), content))
 }
 
 fn request(exchange: &Exchange) -> RecordedMessage {
@@ -38,5 +53,9 @@ fn request(exchange: &Exchange) -> RecordedMessage {
 
 fn answer(exchange: &Exchange) -> RecordedMessage {
     let head = head_text(&format!("HTTP/1.1 {}", exchange.status), &exchange.headers);
-    RecordedMessage { head, body: exchange.body.clone(), pieces: exchange.pieces.clone() }
+    RecordedMessage {
+        head,
+        body: exchange.body.clone(),
+        pieces: exchange.pieces.clone(),
+    }
 }

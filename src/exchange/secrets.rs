@@ -26,7 +26,9 @@ impl Secrets {
             let value = value.as_bytes().trim_ascii();
             all.push(value.to_vec());
             let scheme = value.iter().position(|byte| *byte == b' ');
-            let bare = scheme.and_then(|end| value.get(end..)).map(<[u8]>::trim_ascii);
+            let bare = scheme
+                .and_then(|end| value.get(end..))
+                .map(<[u8]>::trim_ascii);
             all.extend(bare.map(<[u8]>::to_vec));
         }
         all.retain(|value| value.len() >= SHORTEST);
@@ -36,7 +38,11 @@ impl Secrets {
     /// Masks the secrets in the values of headers.
     pub(super) fn mask_headers(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
-            if self.0.iter().any(|secret| !places_of(secret, value.as_bytes()).is_empty()) {
+            if self
+                .0
+                .iter()
+                .any(|secret| !places_of(secret, value.as_bytes()).is_empty())
+            {
                 *value = HeaderValue::from_static(REDACTED);
             }
         }
@@ -46,7 +52,9 @@ impl Secrets {
     pub(super) fn mask_body(&self, body: &mut [u8]) {
         for secret in &self.0 {
             for place in places_of(secret, body) {
-                body.get_mut(place).into_iter().for_each(|found| found.fill(MASK));
+                body.get_mut(place)
+                    .into_iter()
+                    .for_each(|found| found.fill(MASK));
             }
         }
     }
@@ -58,7 +66,12 @@ mod tests {
 
     #[test]
     fn what_a_server_repeats_is_masked() {
-        let target = Target::new("http://a", None, &["authorization: Bearer sk-CANARY1".to_owned()]).unwrap();
+        let target = Target::new(
+            "http://a",
+            None,
+            &["authorization: Bearer sk-CANARY1".to_owned()],
+        )
+        .unwrap();
         let secrets = Secrets::of(&target);
         let mut headers = HeaderMap::new();
         headers.insert("x-echo", HeaderValue::from_static("key sk-CANARY1"));

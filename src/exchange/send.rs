@@ -43,7 +43,13 @@ impl Bounds {
     /// Returns the default bounds with another total time; no other time is longer than that.
     pub fn within(total: Duration) -> Self {
         let Self { connect, idle, .. } = Self::DEFAULT;
-        Self { connect: connect.min(total), head: total, idle: idle.min(total), total, ..Self::DEFAULT }
+        Self {
+            connect: connect.min(total),
+            head: total,
+            idle: idle.min(total),
+            total,
+            ..Self::DEFAULT
+        }
     }
 }
 
@@ -73,7 +79,10 @@ impl Sender {
     pub fn new(target: Target, bounds: Bounds) -> Result<Self, String> {
         let tls = match target.base().starts_with("https:") {
             true => {
-                let name = target.ca_file().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+                let name = target
+                    .ca_file()
+                    .map(|path| format!("{}: ", path.display()))
+                    .unwrap_or_default();
                 client_config(roots(target.ca_file()).map_err(|why| name + &why)?)
             }
             false => trusting_nobody(),
@@ -85,7 +94,11 @@ impl Sender {
             .connect_timeout(bounds.connect)
             .pool_max_idle_per_host(0);
         let client = builder.build().map_err(|error| innermost_cause(&error))?;
-        Ok(Self { client, target, bounds })
+        Ok(Self {
+            client,
+            target,
+            bounds,
+        })
     }
 
     /// Returns the server that requests go to.
@@ -96,7 +109,11 @@ impl Sender {
     /// Returns a sender to the same target with other bounds; the time to connect stays.
     #[must_use]
     pub fn with_bounds(&self, bounds: Bounds) -> Self {
-        Self { client: self.client.clone(), target: self.target.clone(), bounds }
+        Self {
+            client: self.client.clone(),
+            target: self.target.clone(),
+            bounds,
+        }
     }
 
     /// Sends a request below `/v1` and reads the answer as far as the bounds allow.
@@ -137,11 +154,20 @@ impl Sender {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 let why = format!("{url}: {}", told(&innermost_cause(&error)));
-                return Err(Failure { unreachable: error.is_connect(), why });
+                return Err(Failure {
+                    unreachable: error.is_connect(),
+                    why,
+                });
             }
             Err(_) => {
-                let why = format!("{url}: no answer within {} s", self.bounds.head.as_secs_f32());
-                return Err(Failure { unreachable: false, why });
+                let why = format!(
+                    "{url}: no answer within {} s",
+                    self.bounds.head.as_secs_f32()
+                );
+                return Err(Failure {
+                    unreachable: false,
+                    why,
+                });
             }
         };
         request.path = response.url().path().to_owned();
@@ -174,7 +200,12 @@ impl Sender {
     }
 
     /// Reads the body into one buffer, as a separate piece would cost far more than its bytes.
-    async fn read(&self, mut response: reqwest::Response, start: Instant, exchange: &mut Exchange) -> Ended {
+    async fn read(
+        &self,
+        mut response: reqwest::Response,
+        start: Instant,
+        exchange: &mut Exchange,
+    ) -> Ended {
         let end = start + self.bounds.total;
         let Exchange { body, pieces, .. } = exchange;
         loop {
@@ -189,9 +220,15 @@ impl Sender {
             let room = self.bounds.bytes - body.len();
             let kept = piece.get(..room).unwrap_or(&piece);
             body.extend_from_slice(kept);
-            pieces.push(RecordedPiece { at: start.elapsed(), end: body.len() });
+            pieces.push(RecordedPiece {
+                at: start.elapsed(),
+                end: body.len(),
+            });
             // The clock is read as well: the timer is not polled as long as pieces are ready.
-            if kept.len() < piece.len() || pieces.len() >= self.bounds.pieces || Instant::now() >= end {
+            if kept.len() < piece.len()
+                || pieces.len() >= self.bounds.pieces
+                || Instant::now() >= end
+            {
                 return Ended::TooLong;
             }
         }

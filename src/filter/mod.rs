@@ -8,8 +8,8 @@ mod explain;
 mod separate;
 
 pub use explain::{
-    Change, Effect, Field, Finding, FrameRow, Kind, Outcome, Place, Recognition, Side, TimedFrame, Verdict,
-    explained_rows, relayed_rows, rule_words,
+    Change, Effect, Field, Finding, FrameRow, Kind, Outcome, Place, Recognition, Side, TimedFrame,
+    Verdict, explained_rows, relayed_rows, rule_words,
 };
 
 use crate::config::Limits;
@@ -24,7 +24,8 @@ use crate::wire::encode::{MessageEncoder, Response, StopRules, write_messages_er
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
-    Api, BodyForm, Ending, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
+    Api, BodyForm, Ending, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp,
+    TextFormat,
 };
 use bytes::{Bytes, BytesMut};
 use explain::Explainer;
@@ -38,8 +39,7 @@ const BLANKS: usize = 64;
 /// Note to the user about input that no engine writes.
 const FOREIGN: &str = "The input is neither server-sent events (data: {…}) nor a JSON object.";
 /// Note to the user about an event stream without blank lines between its events.
-const JAMMED: &str =
-    "There are no blank lines between the events: each line that begins with data: is taken for one.";
+const JAMMED: &str = "There are no blank lines between the events: each line that begins with data: is taken for one.";
 /// Size of the read buffer, in bytes.
 const READ: usize = 64 << 10;
 
@@ -107,11 +107,17 @@ pub fn explained(
 ) -> Result<bool, FilterError> {
     let mut explain = Explainer::new(tell, params.route.identity, params.route.max_event_bytes);
     // A refused request produces a note later, when the answer begins.
-    if let Some((request, adapted)) =
-        params.request.as_ref().and_then(|request| Some((request, params.adapted(request).ok()?)))
+    if let Some((request, adapted)) = params
+        .request
+        .as_ref()
+        .and_then(|request| Some((request, params.adapted(request).ok()?)))
     {
         let text = std::str::from_utf8(request).unwrap_or_default();
-        explain.request(text, &adapted, !matches!(params.to, Some(Api::Responses | Api::Messages)));
+        explain.request(
+            text,
+            &adapted,
+            !matches!(params.to, Some(Api::Responses | Api::Messages)),
+        );
     }
     Filter::new(params, Some(explain), note).run(input, output)
 }
@@ -133,11 +139,24 @@ impl FilterParams {
 
     /// Returns the engine's failure with as much of its text as a client would read.
     fn disclosed(&self, failure: Failure) -> Failure {
-        let Some(request_id) = &self.stamp.request_id else { return failure };
-        let request = self.request.as_ref().and_then(|request| std::str::from_utf8(request).ok());
+        let Some(request_id) = &self.stamp.request_id else {
+            return failure;
+        };
+        let request = self
+            .request
+            .as_ref()
+            .and_then(|request| std::str::from_utf8(request).ok());
         let glance: Option<Glance<'_>> = request.and_then(|request| json::read(request).ok());
-        let model = glance.and_then(|glance| glance.model).and_then(Text::of).map(|model| model.decoded());
-        disclosed(failure, self.route.options.engine_errors, &model.unwrap_or_default(), request_id)
+        let model = glance
+            .and_then(|glance| glance.model)
+            .and_then(Text::of)
+            .map(|model| model.decoded());
+        disclosed(
+            failure,
+            self.route.options.engine_errors,
+            &model.unwrap_or_default(),
+            request_id,
+        )
     }
 
     /// Reads a Messages request that has been answered. There are no keys here, so no signature can be opened.
@@ -251,7 +270,11 @@ impl Writer {
     /// Returns the error that replaces the whole answer: no event has been written yet, or the output is a single
     /// object.
     fn error_response(&self) -> Option<&Failure> {
-        if self.stream { self.rewriter.writer.failure() } else { self.rewriter.reader.failure() }
+        if self.stream {
+            self.rewriter.writer.failure()
+        } else {
+            self.rewriter.reader.failure()
+        }
     }
 }
 
@@ -267,9 +290,21 @@ struct Filter<'t> {
 }
 
 impl<'t> Filter<'t> {
-    fn new(params: FilterParams, explain: Option<Explainer<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
+    fn new(
+        params: FilterParams,
+        explain: Option<Explainer<'t>>,
+        note: &'t mut dyn FnMut(&str),
+    ) -> Self {
         let body = InputState::begin(&params);
-        Self { body, params, separator: Separator::default(), received: 0, explain, note, foreign: false }
+        Self {
+            body,
+            params,
+            separator: Separator::default(),
+            received: 0,
+            explain,
+            note,
+            foreign: false,
+        }
     }
 
     /// Tells the user why the input is no answer of an engine.
@@ -294,7 +329,10 @@ impl<'t> Filter<'t> {
             let param = failure.param.as_deref().unwrap_or_default();
             let key = param.split(['.', '[']).next().unwrap_or_default();
             let Some(rest) = without(&request, key) else {
-                return Err(FilterError::Refused(format!("The request: {}", failure.message)));
+                return Err(FilterError::Refused(format!(
+                    "The request: {}",
+                    failure.message
+                )));
             };
             (self.note)(&format!(
                 "samewire would refuse the request: {} Read without '{key}'.",
@@ -337,7 +375,11 @@ impl<'t> Filter<'t> {
             InputState::Undetected(_) | InputState::Events(_) => self.take_events(bytes)?,
             InputState::Object(body) => body.extend_from_slice(bytes),
             InputState::Error(text) => {
-                let room = self.params.limits.max_error_bytes.saturating_sub(text.len());
+                let room = self
+                    .params
+                    .limits
+                    .max_error_bytes
+                    .saturating_sub(text.len());
                 text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
             }
             InputState::Unknown(_) | InputState::Failed(_) => {}
@@ -378,7 +420,9 @@ impl<'t> Filter<'t> {
 
     /// Starts the rewriter with the buffered events, whose API is that of Chat Completions if they do not show it.
     fn begin_events(&mut self, api: Option<Api>) -> Result<(), FilterError> {
-        let InputState::Undetected(held) = &mut self.body else { return Ok(()) };
+        let InputState::Undetected(held) = &mut self.body else {
+            return Ok(());
+        };
         let held = std::mem::take(held);
         let mut writer = Box::new(self.writer(api.unwrap_or(Api::Chat), true)?);
         writer.take(Input::Bytes(&held), &mut self.explain);
@@ -408,7 +452,9 @@ impl<'t> Filter<'t> {
         let ending = self.params.ending;
         match &mut self.body {
             InputState::Unknown(_) => {
-                self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
+                self.refuse_input(
+                    "The input is empty: there is no answer of an engine to rewrite.",
+                );
                 self.body = InputState::Failed(Unusable::Foreign.into());
             }
             InputState::Events(writer) => writer.take(Input::End(ending), &mut self.explain),
@@ -432,10 +478,14 @@ impl<'t> Filter<'t> {
         let refused = |text: &str| FilterError::Refused(text.to_owned());
         match params.to.unwrap_or(api) {
             Api::Responses if !matches!(api, Api::Chat | Api::Responses) => {
-                return Err(refused("Only an answer of Chat Completions can become one of Responses."));
+                return Err(refused(
+                    "Only an answer of Chat Completions can become one of Responses.",
+                ));
             }
             Api::Messages if !matches!(api, Api::Chat | Api::Messages) => {
-                return Err(refused("Only an answer of Chat Completions can become one of Messages."));
+                return Err(refused(
+                    "Only an answer of Chat Completions can become one of Messages.",
+                ));
             }
             Api::Responses => return self.response(api, events),
             Api::Messages => {
@@ -453,7 +503,11 @@ impl<'t> Filter<'t> {
                 let request = self.read_request(body, |body| ChatRequest::recall(api, body))?;
                 // Such a request is sent once for each choice: this answer is for one of them.
                 let adapted = plan::adapted(&request, body, &params.route).unwrap_or_default();
-                let request = if adapted.fans_out() { request.one_of_several(0) } else { request };
+                let request = if adapted.fans_out() {
+                    request.one_of_several(0)
+                } else {
+                    request
+                };
                 adapted.shape(plan::shape(&request, &params.route))
             }
             None => Shape {
@@ -479,18 +533,38 @@ impl<'t> Filter<'t> {
 
     /// Creates a writer whose output is a Responses answer.
     fn response(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
-        let FilterParams { request: body, route, stamp, .. } = &self.params.clone();
+        let FilterParams {
+            request: body,
+            route,
+            stamp,
+            ..
+        } = &self.params.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
-        let way = if api == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
+        let way = if api == Api::Responses {
+            ResponsesMode::Native
+        } else {
+            ResponsesMode::Chat
+        };
         let body = body.as_ref().unwrap_or(&plain);
-        let request = self.read_request(body, |body| ResponsesRequest::recall(body, &route.options, way))?;
+        let request = self.read_request(body, |body| {
+            ResponsesRequest::recall(body, &route.options, way)
+        })?;
         let (_, shape, reply) = plan::response(&request, route);
-        let adapted = plan::response_body(&request, &ChatInputs::default(), route).unwrap_or_default();
+        let adapted =
+            plan::response_body(&request, &ChatInputs::default(), route).unwrap_or_default();
         let stream = reply.stream;
-        let shape = Shape { client: api, upstream: api, ..adapted.shape(shape) };
+        let shape = Shape {
+            client: api,
+            upstream: api,
+            ..adapted.shape(shape)
+        };
         let encoder = Box::new(Response::new(reply, stamp));
         let rewriter = Rewriter::with_encoder(shape, stamp.clone(), encoder);
-        Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
+        Ok(Writer {
+            rewriter,
+            out: OutputBuffer::default(),
+            stream,
+        })
     }
 
     /// Creates a writer whose output is a message of Anthropic's API. Its thinking has no signatures.
@@ -509,15 +583,24 @@ impl<'t> Filter<'t> {
             reply.stop = StopRules::default();
         }
         let stream = reply.stream;
-        let shape = Shape { upstream: api, ..shape };
+        let shape = Shape {
+            upstream: api,
+            ..shape
+        };
         let encoder = Box::new(MessageEncoder::new(reply, &params.stamp));
         let rewriter = Rewriter::with_encoder(shape, params.stamp, encoder);
-        Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
+        Ok(Writer {
+            rewriter,
+            out: OutputBuffer::default(),
+            stream,
+        })
     }
 
     /// Writes the available events to the output, unless the answer is a single object or an error.
     fn write_available(&mut self, output: &mut dyn Write) -> io::Result<()> {
-        let InputState::Events(writer) = &mut self.body else { return Ok(()) };
+        let InputState::Events(writer) = &mut self.body else {
+            return Ok(());
+        };
         if !writer.stream || writer.out.is_empty() || writer.error_response().is_some() {
             return Ok(());
         }
@@ -531,9 +614,11 @@ impl<'t> Filter<'t> {
     fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
         let error = match &self.body {
             InputState::Events(writer) => writer.error_response().cloned(),
-            InputState::Error(text) => {
-                Some(self.params.disclosed(Failure::of_answer(self.params.status, text, false)))
-            }
+            InputState::Error(text) => Some(self.params.disclosed(Failure::of_answer(
+                self.params.status,
+                text,
+                false,
+            ))),
             InputState::Failed(failure) => Some(failure.clone()),
             InputState::Unknown(_) | InputState::Undetected(_) | InputState::Object(_) => {
                 Some(Fault::Proxy.into())
@@ -562,9 +647,11 @@ impl<'t> Filter<'t> {
         if let Some(failure) = error {
             let mut out = BytesMut::new();
             match self.params.to {
-                Some(Api::Messages) => {
-                    write_messages_error(&failure, self.params.stamp.request_id.as_deref(), &mut out)
-                }
+                Some(Api::Messages) => write_messages_error(
+                    &failure,
+                    self.params.stamp.request_id.as_deref(),
+                    &mut out,
+                ),
                 _ => failure.write(false, &mut out),
             }
             self.end_line(&mut out);
@@ -572,9 +659,13 @@ impl<'t> Filter<'t> {
             output.flush()?;
             return Ok(false);
         }
-        let InputState::Events(writer) = &mut self.body else { return Ok(false) };
-        let (mut out, success) =
-            (std::mem::take(&mut writer.out), writer.rewriter.reader.failure().is_none());
+        let InputState::Events(writer) = &mut self.body else {
+            return Ok(false);
+        };
+        let (mut out, success) = (
+            std::mem::take(&mut writer.out),
+            writer.rewriter.reader.failure().is_none(),
+        );
         if !writer.stream {
             self.end_line(out.open());
         }
@@ -595,7 +686,10 @@ impl<'t> Filter<'t> {
 /// Detects the API of an event or object by its `object` or `type` member.
 fn detect_api(json: &[u8]) -> Option<Api> {
     let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
-    let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
+    let word = |raw: Option<Raw<'_>>| {
+        raw.and_then(Text::of)
+            .map(|text| text.decoded().into_owned())
+    };
     match word(glance.object).as_deref() {
         Some("chat.completion" | "chat.completion.chunk") => Some(Api::Chat),
         Some("text_completion") => Some(Api::Completions),

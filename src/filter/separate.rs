@@ -60,8 +60,10 @@ impl Separator {
 /// Returns true if a `data:` line is a complete event by itself: `[DONE]` or valid JSON.
 fn is_complete(line: &[u8]) -> bool {
     let data = line.strip_prefix(b"data:").unwrap_or_default().trim_ascii();
-    let is_object =
-        || data.starts_with(b"{") && std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some());
+    let is_object = || {
+        data.starts_with(b"{")
+            && std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some())
+    };
     data == b"[DONE]" || is_object()
 }
 
@@ -71,7 +73,9 @@ mod tests {
 
     fn separated(text: &str, size: usize) -> (String, bool) {
         let (mut separator, mut out) = (Separator::default(), Vec::new());
-        text.as_bytes().chunks(size).for_each(|part| separator.push(part, &mut out));
+        text.as_bytes()
+            .chunks(size)
+            .for_each(|part| separator.push(part, &mut out));
         separator.finish(&mut out);
         (String::from_utf8(out).unwrap(), separator.is_jammed())
     }
@@ -79,9 +83,15 @@ mod tests {
     #[test]
     fn blank_lines_are_put_in_where_they_are_missing() {
         for (text, expected) in [
-            ("data: {}\ndata: {\"a\":1}\ndata: [DONE]\n", "data: {}\n\ndata: {\"a\":1}\n\ndata: [DONE]\n"),
+            (
+                "data: {}\ndata: {\"a\":1}\ndata: [DONE]\n",
+                "data: {}\n\ndata: {\"a\":1}\n\ndata: [DONE]\n",
+            ),
             ("data: {}\r\ndata: {}", "data: {}\r\n\ndata: {}"),
-            ("event: a\ndata: {}\nevent: b\ndata: {}\n", "event: a\ndata: {}\n\nevent: b\ndata: {}\n"),
+            (
+                "event: a\ndata: {}\nevent: b\ndata: {}\n",
+                "event: a\ndata: {}\n\nevent: b\ndata: {}\n",
+            ),
         ] {
             for size in [1, 3, 1000] {
                 assert_eq!(separated(text, size), (expected.to_owned(), true), "{size}");

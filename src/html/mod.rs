@@ -51,7 +51,10 @@ impl Page {
             hash("style"),
             hash("script")
         );
-        Self { body: filled(&template, values), policy }
+        Self {
+            body: filled(&template, values),
+            policy,
+        }
     }
 }
 
@@ -105,22 +108,46 @@ mod tests {
     #[test]
     fn placeholders_are_filled_once() {
         let values = [("a", escaped("<b a='{{b}}'>&\"")), ("b", "no".to_owned())];
-        assert_eq!(filled("{{a}}-{{c}}-{{a", &values), "&lt;b a=&#39;{{b}}&#39;&gt;&amp;&quot;--{{a");
+        assert_eq!(
+            filled("{{a}}-{{c}}-{{a", &values),
+            "&lt;b a=&#39;{{b}}&#39;&gt;&amp;&quot;--{{a"
+        );
     }
 
     #[test]
     fn the_policy_allows_the_own_style_and_script_alone() {
-        let template = Template { title: "", style: "a", body: "<script>b</script>" };
+        let template = Template {
+            title: "",
+            style: "a",
+            body: "<script>b</script>",
+        };
         let page = Page::new(template, &[]);
         // Expected hashes are the output of `printf '\na' | openssl dgst -sha256 -binary | base64`, and of `printf b`.
-        let (a, b) =
-            ("c2Gm9LN0dF3q+Jascoh9VeBBB9Gh/xTl5Ngp+0foJCY=", "PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0=");
+        let (a, b) = (
+            "c2Gm9LN0dF3q+Jascoh9VeBBB9Gh/xTl5Ngp+0foJCY=",
+            "PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0=",
+        );
         assert!(
-            page.policy.contains(&format!("style-src 'sha256-{a}'; script-src 'sha256-{b}'")),
+            page.policy
+                .contains(&format!("style-src 'sha256-{a}'; script-src 'sha256-{b}'")),
             "{}",
             page.policy
         );
-        assert!(page.policy.starts_with("default-src 'none'; "), "{}", page.policy);
-        assert!(Page::new(Template { body: "", ..template }, &[]).policy.contains("script-src 'none'"));
+        assert!(
+            page.policy.starts_with("default-src 'none'; "),
+            "{}",
+            page.policy
+        );
+        assert!(
+            Page::new(
+                Template {
+                    body: "",
+                    ..template
+                },
+                &[]
+            )
+            .policy
+            .contains("script-src 'none'")
+        );
     }
 }

@@ -9,8 +9,8 @@ mod strings;
 
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
-    Elements, Invalid, LongStrings, Read, Scanner, elements, leading_text, pass_part, raw_member, read,
-    read_into, read_strict, read_with_null,
+    Elements, Invalid, LongStrings, Read, Scanner, elements, leading_text, pass_part, raw_member,
+    read, read_into, read_strict, read_with_null,
 };
 pub(crate) use spelled::places_of;
 use std::borrow::Cow;
@@ -88,12 +88,18 @@ enum Spelling {
 impl<'a> Text<'a> {
     /// Wraps plain characters, without escapes.
     pub fn plain(body: &'a str) -> Self {
-        Self { body, spelling: Spelling::Plain }
+        Self {
+            body,
+            spelling: Spelling::Plain,
+        }
     }
 
     /// Wraps the inside of a JSON string, with its escapes. The caller guarantees that it is valid.
     pub fn json(body: &'a str) -> Self {
-        Self { body, spelling: Spelling::Json }
+        Self {
+            body,
+            spelling: Spelling::Json,
+        }
     }
 
     /// Returns the text of a JSON string value; `None` if `raw` is not a string.
@@ -104,7 +110,11 @@ impl<'a> Text<'a> {
 
     /// Returns the byte range of the text in `data`; `None` if it is no slice of `data` or not in JSON spelling.
     pub(crate) fn place_in(&self, data: &[u8]) -> Option<Range<usize>> {
-        let start = self.body.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+        let start = self
+            .body
+            .as_ptr()
+            .addr()
+            .checked_sub(data.as_ptr().addr())?;
         let place = start..start.checked_add(self.body.len())?;
         (self.spelling == Spelling::Json && place.end <= data.len()).then_some(place)
     }
@@ -126,11 +136,13 @@ impl<'a> Text<'a> {
 
     /// Returns the characters. Borrowed unless an escape had to be resolved; a lone surrogate becomes U+FFFD.
     pub fn decoded(&self) -> Cow<'a, str> {
-        if self.spelling == Spelling::Plain || memchr::memchr(b'\\', self.body.as_bytes()).is_none() {
+        if self.spelling == Spelling::Plain || memchr::memchr(b'\\', self.body.as_bytes()).is_none()
+        {
             return Cow::Borrowed(self.body);
         }
         Cow::Owned(
-            self.resolved(|character| character.or(Some(char::REPLACEMENT_CHARACTER))).unwrap_or_default(),
+            self.resolved(|character| character.or(Some(char::REPLACEMENT_CHARACTER)))
+                .unwrap_or_default(),
         )
     }
 
@@ -183,7 +195,13 @@ impl<'a> Text<'a> {
             let (seen, length) = match byte {
                 b'\\' if self.spelling == Spelling::Json => {
                     let (character, length) = unescape(rest);
-                    (u8::try_from(character).ok().filter(u8::is_ascii).unwrap_or(0x80), length)
+                    (
+                        u8::try_from(character)
+                            .ok()
+                            .filter(u8::is_ascii)
+                            .unwrap_or(0x80),
+                        length,
+                    )
                 }
                 0..=0x7f => (byte, 1),
                 _ => (0x80, rest.chars().next().map_or(1, char::len_utf8)),
@@ -203,13 +221,19 @@ impl<'a> Text<'a> {
             };
             rest = rest.get(length..).unwrap_or("");
         }
-        Self { body: rest, spelling: self.spelling }
+        Self {
+            body: rest,
+            spelling: self.spelling,
+        }
     }
 
     /// Returns the first `count` characters, counted as [`Text::each_ascii`] counts.
     pub(crate) fn first_characters(&self, count: usize) -> Self {
         let rest = self.skip_characters(count).body.len();
-        Self { body: self.body.get(..self.body.len() - rest).unwrap_or(""), spelling: self.spelling }
+        Self {
+            body: self.body.get(..self.body.len() - rest).unwrap_or(""),
+            spelling: self.spelling,
+        }
     }
 
     /// Appends the text in canonical JSON spelling to `piece`.
@@ -255,7 +279,10 @@ fn resolve(text: &str) -> (Option<char>, usize) {
             if (0xd800..0xdc00).contains(&high) && text.get(6..8) == Some("\\u") {
                 let low = code_unit(text.get(8..12));
                 if (0xdc00..0xe000).contains(&low) {
-                    return (char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)), 12);
+                    return (
+                        char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)),
+                        12,
+                    );
                 }
             }
             (char::from_u32(high), 6)
@@ -266,7 +293,8 @@ fn resolve(text: &str) -> (Option<char>, usize) {
 }
 
 fn code_unit(hex: Option<&str>) -> u32 {
-    hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0xd800)
+    hex.and_then(|hex| u32::from_str_radix(hex, 16).ok())
+        .unwrap_or(0xd800)
 }
 
 /// Converts JSON spelling to canonical spelling: short escapes stay, others are resolved and escaped again only if
@@ -279,7 +307,11 @@ fn respell(body: &str, out: &mut BytesMut) {
         out.extend_from_slice(before.as_bytes());
         let length = match special.as_bytes() {
             [] => return,
-            [b'\\', short @ (b'"' | b'\\' | b'n' | b't' | b'r' | b'b' | b'f'), ..] => {
+            [
+                b'\\',
+                short @ (b'"' | b'\\' | b'n' | b't' | b'r' | b'b' | b'f'),
+                ..,
+            ] => {
                 out.extend_from_slice(&[b'\\', *short]);
                 2
             }
@@ -303,9 +335,12 @@ fn escape(text: &str, out: &mut BytesMut) {
     let mut rest = text;
     loop {
         // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029.
-        let (plain, special) = rest.split_at(plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
+        let (plain, special) =
+            rest.split_at(plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
         out.extend_from_slice(plain.as_bytes());
-        let Some(character) = special.chars().next() else { return };
+        let Some(character) = special.chars().next() else {
+            return;
+        };
         escape_one(character, out);
         rest = special.get(character.len_utf8()..).unwrap_or("");
     }
@@ -335,7 +370,9 @@ fn escape_one(character: char, out: &mut BytesMut) {
 /// Returns the string that is the value of `key`; `None` if `object` is not a JSON object, lacks the key or has
 /// another type there.
 pub(crate) fn member(object: &str, key: &str) -> Option<String> {
-    raw_member(object, key).and_then(Text::of).map(|text| text.decoded().into_owned())
+    raw_member(object, key)
+        .and_then(Text::of)
+        .map(|text| text.decoded().into_owned())
 }
 
 /// Appends `"text"`, quotes included.
@@ -389,7 +426,11 @@ pub(crate) fn compacted(raw: Raw<'_>) -> String {
 /// Returns the position of the closing quote of a string. `inner`: the text after its opening quote.
 fn string_end(inner: &str) -> usize {
     let mut from = 0;
-    while let Some(at) = inner.as_bytes().get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+    while let Some(at) = inner
+        .as_bytes()
+        .get(from..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
         match inner.as_bytes().get(from + at) {
             Some(b'"') => return from + at,
             _ => from += at + 2,
@@ -426,7 +467,8 @@ pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
     }
     let number: f64 = text.parse().ok()?;
     // 2^53: floats from there on cannot represent every integer.
-    (number >= 0.0 && number.fract() == 0.0 && number < 9_007_199_254_740_992.0).then_some(number as u64)
+    (number >= 0.0 && number.fract() == 0.0 && number < 9_007_199_254_740_992.0)
+        .then_some(number as u64)
 }
 
 /// Members of an object that its reader does not name, in order. Null values are kept only where the reader asks
@@ -452,7 +494,11 @@ impl<'a> Extras<'a> {
 
     /// Removes all members of a key; returns the value of the first, or `None`.
     pub fn take(&mut self, key: &str) -> Option<Raw<'a>> {
-        let found = self.0.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw)?;
+        let found = self
+            .0
+            .iter()
+            .find(|(own, _)| own == key)
+            .map(|(_, raw)| *raw)?;
         self.0.retain(|(own, _)| own != key);
         Some(found)
     }
@@ -477,7 +523,10 @@ pub struct Few<T> {
 
 impl<T> Default for Few<T> {
     fn default() -> Self {
-        Self { first: None, rest: Vec::new() }
+        Self {
+            first: None,
+            rest: Vec::new(),
+        }
     }
 }
 
@@ -522,7 +571,10 @@ impl<'a> Members<'a> {
 
     /// Returns the raw value of a key, the first if it is repeated; `None` if there is none.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
-        self.0.iter().find(|(own, _)| own == key).map(|(_, value)| *value)
+        self.0
+            .iter()
+            .find(|(own, _)| own == key)
+            .map(|(_, value)| *value)
     }
 }
 
@@ -592,7 +644,9 @@ mod tests {
 
     fn canonical(json_string: &str) -> String {
         let mut out = BytesMut::new();
-        Text::of(Raw::of(json_string).unwrap()).unwrap().write(&mut out);
+        Text::of(Raw::of(json_string).unwrap())
+            .unwrap()
+            .write(&mut out);
         String::from_utf8(out.to_vec()).unwrap()
     }
 
@@ -615,7 +669,10 @@ mod tests {
     #[test]
     fn compact_keeps_order_and_numbers() {
         let mut out = BytesMut::new();
-        write_compact("{ \"b\" : [1.50, -0, \"x \\\" y\"],\n \"a\": {} }", &mut out);
+        write_compact(
+            "{ \"b\" : [1.50, -0, \"x \\\" y\"],\n \"a\": {} }",
+            &mut out,
+        );
         assert_eq!(&out[..], br#"{"b":[1.50,-0,"x \" y"],"a":{}}"#);
     }
 

@@ -52,14 +52,28 @@ pub(crate) fn pass_part<'a>(
 ///
 /// # Errors
 /// The text is not JSON, its value is of another type, or it fails one of the checks.
-pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result<(T, LongStrings), Invalid> {
+pub(crate) fn read_strict<'a, T: Read<'a>>(
+    text: &'a str,
+    levels: u32,
+) -> Result<(T, LongStrings), Invalid> {
     let mut value = T::default();
     let strings = Strings::Noted(LongStrings::default());
-    let mut from = Scanner { most_levels: levels.min(DEPTH), strings, ..Scanner::new(text) };
+    let mut from = Scanner {
+        most_levels: levels.min(DEPTH),
+        strings,
+        ..Scanner::new(text)
+    };
     let read = value.read(&mut from);
     let strings = std::mem::take(&mut from.strings);
     from.finish(read)?;
-    Ok((value, if let Strings::Noted(long) = strings { long } else { LongStrings::default() }))
+    Ok((
+        value,
+        if let Strings::Noted(long) = strings {
+            long
+        } else {
+            LongStrings::default()
+        },
+    ))
 }
 
 /// Long strings of a text that has been read once, by the addresses of their first bytes. Later readers of its parts step
@@ -80,14 +94,20 @@ impl LongStrings {
     /// Notes a string, given without its quotes, that comes after all those before.
     fn note(&mut self, body: &str) {
         if body.len() >= LONG {
-            self.0.push(LongString { address: body.as_ptr() as usize, length: body.len() });
+            self.0.push(LongString {
+                address: body.as_ptr() as usize,
+                length: body.len(),
+            });
         }
     }
 
     /// Returns the length of the long string with which `rest` begins; `None` if there is none.
     fn length_at(&self, rest: &str) -> Option<usize> {
         let address = rest.as_ptr() as usize;
-        let at = self.0.binary_search_by_key(&address, |string| string.address).ok()?;
+        let at = self
+            .0
+            .binary_search_by_key(&address, |string| string.address)
+            .ok()?;
         self.0.get(at).map(|string| string.length)
     }
 
@@ -122,13 +142,20 @@ impl LongStrings {
 
     /// Returns a scanner of a part of this text.
     fn scanner<'a>(&'a self, part: &'a str) -> Scanner<'a> {
-        Scanner { strings: Strings::Known(self), ..Scanner::new(part) }
+        Scanner {
+            strings: Strings::Known(self),
+            ..Scanner::new(part)
+        }
     }
 }
 
 /// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
 pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
-    Scanner { keeps_null: true, ..Scanner::new(text) }.whole(value)
+    Scanner {
+        keeps_null: true,
+        ..Scanner::new(text)
+    }
+    .whole(value)
 }
 
 /// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. `list` must be part
@@ -147,7 +174,9 @@ impl<'a> Elements<'a> {
     fn of(mut from: Scanner<'a>) -> Option<Self> {
         from.enter(b'[')?;
         let is_empty = from.peek()? == b']';
-        Some(Self { from: (!is_empty).then_some(from) })
+        Some(Self {
+            from: (!is_empty).then_some(from),
+        })
     }
 }
 
@@ -199,10 +228,16 @@ pub(crate) struct Invalid {
 impl Invalid {
     /// Computes line and column of a byte; at the end of the text those of the last byte.
     fn at(text: &str, at: usize) -> Self {
-        let before = text.as_bytes().get(..text.len().min(at + 1)).unwrap_or_default();
+        let before = text
+            .as_bytes()
+            .get(..text.len().min(at + 1))
+            .unwrap_or_default();
         let lines = memchr::memchr_iter(b'\n', before).count();
         let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |end| end + 1);
-        Self { line: lines + 1, column }
+        Self {
+            line: lines + 1,
+            column,
+        }
     }
 }
 
@@ -246,13 +281,24 @@ impl<'a> Key<'a> {
     /// Returns the characters of the key; `None` if there is a lone surrogate among them.
     #[inline]
     pub(crate) fn name(self) -> Option<Cow<'a, str>> {
-        if self.escaped { Text::json(self.body).characters() } else { Some(Cow::Borrowed(self.body)) }
+        if self.escaped {
+            Text::json(self.body).characters()
+        } else {
+            Some(Cow::Borrowed(self.body))
+        }
     }
 }
 
 impl<'a> Scanner<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, at: 0, depth: 0, most_levels: DEPTH, keeps_null: false, strings: Strings::Checked }
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            most_levels: DEPTH,
+            keeps_null: false,
+            strings: Strings::Checked,
+        }
     }
 
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
@@ -304,7 +350,10 @@ impl<'a> Scanner<'a> {
 
     /// Reads a list. Calls `see` for each element; it has to read the element.
     #[inline]
-    pub(crate) fn each_element(&mut self, mut see: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    pub(crate) fn each_element(
+        &mut self,
+        mut see: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         self.enter(b'[')?;
         if self.peek()? != b']' {
             loop {
@@ -548,7 +597,11 @@ impl<'a, T: Read<'a>> Read<'a> for Option<T> {
     #[inline]
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
         *self = None;
-        if from.null()? { Some(()) } else { self.get_or_insert_default().read(from) }
+        if from.null()? {
+            Some(())
+        } else {
+            self.get_or_insert_default().read(from)
+        }
     }
 }
 
@@ -608,16 +661,38 @@ mod tests {
             "1 2",
             "",
         ] {
-            assert_eq!(read(text).ok(), serde_json::from_str::<Option<u64>>(text).ok(), "{text:?}");
-            assert_eq!(read(text).ok(), serde_json::from_str::<u32>(text).ok(), "{text:?}");
-            assert_eq!(read(text).ok(), serde_json::from_str::<Vec<u32>>(text).ok(), "{text:?}");
-            assert_eq!(read(text).ok(), serde_json::from_str::<Vec<Option<u64>>>(text).ok(), "{text:?}");
+            assert_eq!(
+                read(text).ok(),
+                serde_json::from_str::<Option<u64>>(text).ok(),
+                "{text:?}"
+            );
+            assert_eq!(
+                read(text).ok(),
+                serde_json::from_str::<u32>(text).ok(),
+                "{text:?}"
+            );
+            assert_eq!(
+                read(text).ok(),
+                serde_json::from_str::<Vec<u32>>(text).ok(),
+                "{text:?}"
+            );
+            assert_eq!(
+                read(text).ok(),
+                serde_json::from_str::<Vec<Option<u64>>>(text).ok(),
+                "{text:?}"
+            );
         }
     }
 
     #[test]
     fn levels_are_counted() {
-        let nested = |levels: usize| format!("{}{}", "[{\"a\":".repeat(levels / 2), "}]".repeat(levels / 2));
+        let nested = |levels: usize| {
+            format!(
+                "{}{}",
+                "[{\"a\":".repeat(levels / 2),
+                "}]".repeat(levels / 2)
+            )
+        };
         let filled = |levels| nested(levels).replacen(":}", ":[]}", 1);
         assert!(Raw::of(&filled(126)).is_some());
         assert!(Raw::of(&filled(128)).is_none());
@@ -632,10 +707,14 @@ mod tests {
     #[test]
     fn strings_end_where_they_should() {
         for length in (0..200).chain(500..520) {
-            for special in ["", "\\\"", "\\\\", "\\n", "\\u00e9", "\\x", "\\u12", "\n", "\u{1}", "é", "\""] {
-                for after in
-                    ["", "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
-                {
+            for special in [
+                "", "\\\"", "\\\\", "\\n", "\\u00e9", "\\x", "\\u12", "\n", "\u{1}", "é", "\"",
+            ] {
+                for after in [
+                    "",
+                    "a",
+                    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                ] {
                     let text = format!("[\"{}{special}{after}\",1]", "a".repeat(length));
                     let expected = serde_json::from_str::<Vec<IgnoredAny>>(&text).is_ok();
                     assert_eq!(read::<Vec<Raw<'_>>>(&text).is_ok(), expected, "{text:?}");
@@ -643,12 +722,21 @@ mod tests {
                     assert_eq!(strict.is_ok(), expected, "{text:?}");
                     if expected {
                         let all = elements(&text).map(|all| all.map(Raw::get).collect::<Vec<_>>());
-                        let slow: Vec<_> =
-                            read::<Vec<Raw<'_>>>(&text).unwrap().into_iter().map(Raw::get).collect();
+                        let slow: Vec<_> = read::<Vec<Raw<'_>>>(&text)
+                            .unwrap()
+                            .into_iter()
+                            .map(Raw::get)
+                            .collect();
                         assert_eq!(all.as_ref(), Some(&slow), "{text:?}");
                         let (read, strings) = strict.unwrap();
-                        assert_eq!(read.into_iter().map(Raw::get).collect::<Vec<_>>(), slow, "{text:?}");
-                        let all = strings.elements(&text).map(|all| all.map(Raw::get).collect::<Vec<_>>());
+                        assert_eq!(
+                            read.into_iter().map(Raw::get).collect::<Vec<_>>(),
+                            slow,
+                            "{text:?}"
+                        );
+                        let all = strings
+                            .elements(&text)
+                            .map(|all| all.map(Raw::get).collect::<Vec<_>>());
                         assert_eq!(all, Some(slow), "{text:?}");
                     }
                 }
@@ -688,7 +776,11 @@ mod tests {
         ] {
             let error = serde_json::from_str::<HashMap<String, IgnoredAny>>(text).unwrap_err();
             let (line, column) = place;
-            assert_eq!(read::<Members<'_>>(text).unwrap_err(), Invalid { line, column }, "{text:?}");
+            assert_eq!(
+                read::<Members<'_>>(text).unwrap_err(),
+                Invalid { line, column },
+                "{text:?}"
+            );
             assert_eq!((error.line(), error.column()), place, "{text:?}");
         }
     }

@@ -11,7 +11,9 @@ const SLASHES: usize = 8;
 /// Returns the ranges of `text` that spell `word`, in order and without overlap; none for an empty word.
 pub(crate) fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
     let mut places = Vec::new();
-    let Some(first) = word.first() else { return places };
+    let Some(first) = word.first() else {
+        return places;
+    };
     let mut start = 0;
     while let Some(rest) = text.get(start..)
         && let Some(at) = memchr::memchr3(*first, b'\\', b'%', rest)
@@ -30,7 +32,9 @@ pub(crate) fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
 
 /// Returns the end of the word that begins at `start`; `None` if it does not begin there.
 fn end_of(word: &[u8], text: &[u8], start: usize) -> Option<usize> {
-    word.iter().try_fold(start, |at, byte| Some(at + spelling(*byte, text.get(at..)?)?))
+    word.iter().try_fold(start, |at, byte| {
+        Some(at + spelling(*byte, text.get(at..)?)?)
+    })
 }
 
 /// Returns the length of the spelling of `byte` at the start of `text`; `None` if the text starts otherwise.
@@ -38,7 +42,11 @@ fn spelling(byte: u8, text: &[u8]) -> Option<usize> {
     if text.first() == Some(&byte) {
         return Some(1);
     }
-    let slashes = text.iter().take(SLASHES).take_while(|byte| **byte == b'\\').count();
+    let slashes = text
+        .iter()
+        .take(SLASHES)
+        .take_while(|byte| **byte == b'\\')
+        .count();
     let rest = text.get(slashes..)?;
     let code = |at: usize| {
         let digits = std::str::from_utf8(rest.get(at..at + 2)?).ok()?;
@@ -68,12 +76,22 @@ mod tests {
         ] {
             let text = format!("no \\n{spelled}, {spelled}{spelled}");
             let (length, second) = (spelled.len(), 7 + spelled.len());
-            let expected = [5..5 + length, second..second + length, second + length..second + 2 * length];
+            let expected = [
+                5..5 + length,
+                second..second + length,
+                second + length..second + 2 * length,
+            ];
             assert_eq!(places_of(b"sk/a+b=", text.as_bytes()), expected, "{text}");
         }
-        for other in
-            ["sk/a b=", r"sk/a\u012Bb=", r"sk/a\u002", "sk/a%2", r"sk\/a+b", "", &"\\".repeat(100_000)]
-        {
+        for other in [
+            "sk/a b=",
+            r"sk/a\u012Bb=",
+            r"sk/a\u002",
+            "sk/a%2",
+            r"sk\/a+b",
+            "",
+            &"\\".repeat(100_000),
+        ] {
             assert_eq!(places_of(b"sk/a+b=", other.as_bytes()), [], "{other}");
         }
         assert_eq!(places_of(b"", b"a"), []);

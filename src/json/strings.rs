@@ -22,7 +22,11 @@ pub(super) struct Marks<'a> {
 impl<'a> Marks<'a> {
     /// Begins a search at a place of `bytes`.
     pub(super) fn from(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at, left: marks(bytes, at) }
+        Self {
+            bytes,
+            at,
+            left: marks(bytes, at),
+        }
     }
 
     /// Returns the place of the first mark at or after `from`, which is not before earlier ones; the end of the bytes if
@@ -57,7 +61,10 @@ fn marks(bytes: &[u8], at: usize) -> u32 {
         Some(block) => *block,
         None => {
             let mut block = [0; BLOCK];
-            block.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            block
+                .iter_mut()
+                .zip(rest)
+                .for_each(|(to, from)| *to = *from);
             block
         }
     };
@@ -72,7 +79,11 @@ fn clean_run(bytes: &[u8]) -> usize {
     let run = bytes.get(..run).unwrap_or_default();
     // Without an early end, this loop is vectorised.
     let is_allowed = run.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= 0x20;
-    if is_allowed { run.len() } else { run.iter().take_while(|byte| **byte >= 0x20).count() }
+    if is_allowed {
+        run.len()
+    } else {
+        run.iter().take_while(|byte| **byte >= 0x20).count()
+    }
 }
 
 /// Returns the number of bytes before the first that is one of `these` or below `limit` (at most 0x80).
@@ -86,9 +97,12 @@ pub(crate) fn plain_run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8)
     for (at, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
         // Marks the bytes below `limit`. A borrow may mark one too many, but only after a true match.
-        let below = |word: u64, limit: u8| word.wrapping_sub(u64::from_le_bytes([limit; 8])) & !word & HIGH;
+        let below =
+            |word: u64, limit: u8| word.wrapping_sub(u64::from_le_bytes([limit; 8])) & !word & HIGH;
         let equal = |byte: u8| below(word ^ u64::from_le_bytes([byte; 8]), 1);
-        let found = these.into_iter().fold(below(word, limit), |found, byte| found | equal(byte));
+        let found = these
+            .into_iter()
+            .fold(below(word, limit), |found, byte| found | equal(byte));
         if found != 0 {
             return at * 8 + found.trailing_zeros() as usize / 8;
         }

@@ -39,14 +39,30 @@ pub(super) struct AdaptedMessage<'t> {
 }
 
 impl<'t> RequestAdapter<'t> {
-    pub(super) fn new(request: &'t ChatRequest, text: &'t str, options: &'t Options, items: bool) -> Self {
+    pub(super) fn new(
+        request: &'t ChatRequest,
+        text: &'t str,
+        options: &'t Options,
+        items: bool,
+    ) -> Self {
         let places = &request.places;
         let message = |(at, range): &NumberedMessage| {
             let object = text.get(range.clone())?;
             let members = fields::read_part(object).ok()?;
-            let role = members.iter().find(|member| member.key == "role")?.value.get();
-            let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
-            Some(AdaptedMessage { at: *at, role, edit: ObjectEdit::new(text, spans, range.end - 1) })
+            let role = members
+                .iter()
+                .find(|member| member.key == "role")?
+                .value
+                .get();
+            let spans: Vec<_> = members
+                .iter()
+                .map(|member| MemberSpan::of(member, text))
+                .collect();
+            Some(AdaptedMessage {
+                at: *at,
+                role,
+                edit: ObjectEdit::new(text, spans, range.end - 1),
+            })
         };
         Self {
             request,
@@ -68,18 +84,30 @@ impl<'t> RequestAdapter<'t> {
     pub(super) fn finish(self) -> Edits {
         let mut edits = self.edits;
         self.top.finish(&mut edits);
-        self.messages.into_iter().for_each(|message| message.edit.finish(&mut edits));
+        self.messages
+            .into_iter()
+            .for_each(|message| message.edit.finish(&mut edits));
         edits
     }
 
     /// Iterates over the structured messages of this role, given as JSON with its quotes.
-    pub(super) fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut AdaptedMessage<'t>> {
-        self.messages.iter_mut().filter(move |message| message.role == role)
+    pub(super) fn of_role(
+        &mut self,
+        role: &'static str,
+    ) -> impl Iterator<Item = &mut AdaptedMessage<'t>> {
+        self.messages
+            .iter_mut()
+            .filter(move |message| message.role == role)
     }
 
     /// Returns all messages of the body, plain ones too.
     pub(super) fn all_messages(&self) -> Vec<Raw<'t>> {
-        let all = self.request.places.messages.clone().and_then(|at| self.text.get(at));
+        let all = self
+            .request
+            .places
+            .messages
+            .clone()
+            .and_then(|at| self.text.get(at));
         all.and_then(json::elements).into_iter().flatten().collect()
     }
 }
@@ -92,7 +120,9 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
         text.write(&mut out);
         return String::from_utf8(out.to_vec()).ok();
     }
-    joined_parts(content, between, |part| Text::of(raw_member(part.get(), "text")?))
+    joined_parts(content, between, |part| {
+        Text::of(raw_member(part.get(), "text")?)
+    })
 }
 
 /// Joins the texts that `text_of` finds in the elements of a list, with `between` after each but the last. The result

@@ -58,7 +58,8 @@ fn with_messages(body: &Bytes, change: Change) -> Option<Bytes> {
 /// Replaces images in the results of tools by a line such as `[image 1]`, and puts the images, each after that line,
 /// before the rest of the user's message that follows; if none does, into a separate message.
 fn images_after_tools<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
-    let (mut messages, mut images, mut any) = (Vec::with_capacity(all.len() + 1), Vec::new(), false);
+    let (mut messages, mut images, mut any) =
+        (Vec::with_capacity(all.len() + 1), Vec::new(), false);
     for message in all {
         let members = Members::of(message.get())?;
         let role = members.get("role").map_or("", Raw::get);
@@ -72,7 +73,9 @@ fn images_after_tools<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
         match (std::mem::take(&mut images), turn) {
             (images, _) if images.is_empty() => messages.push(message.get().into()),
             (images, Some(turn)) => messages.push(with_images(&images, &turn.inner_parts()).into()),
-            (images, None) => messages.extend([with_images(&images, "").into(), message.get().into()]),
+            (images, None) => {
+                messages.extend([with_images(&images, "").into(), message.get().into()])
+            }
         }
     }
     if !images.is_empty() {
@@ -89,7 +92,10 @@ fn result_without_images(result: &Members<'_>, images: &mut Vec<String>) -> Opti
     for part in json::elements(result.get("content")?.get())? {
         if raw_member(part.get(), "image_url").is_some() {
             let line = format!("[image {}]", images.len() / 2 + 1);
-            images.extend([format!("{{\"type\":\"text\",\"text\":\"{line}\"}}"), part.get().to_owned()]);
+            images.extend([
+                format!("{{\"type\":\"text\",\"text\":\"{line}\"}}"),
+                part.get().to_owned(),
+            ]);
             lines.push(line);
         } else {
             let text = raw_member(part.get(), "text").filter(|text| Text::of(*text).is_some());
@@ -102,7 +108,15 @@ fn result_without_images(result: &Members<'_>, images: &mut Vec<String>) -> Opti
     }
     let content = format!("\"{}\"", lines.join("\\n"));
     let member = |(key, value): &(Cow<'_, str>, Raw<'_>)| {
-        format!("{}:{}", quoted(key), if key == "content" { &content } else { value.get() })
+        format!(
+            "{}:{}",
+            quoted(key),
+            if key == "content" {
+                &content
+            } else {
+                value.get()
+            }
+        )
     };
     let members: Vec<_> = result.0.iter().map(member).collect();
     (images.len() > before).then(|| format!("{{{}}}", members.join(",")))
@@ -111,20 +125,25 @@ fn result_without_images(result: &Members<'_>, images: &mut Vec<String>) -> Opti
 /// Returns a message of the user with these parts, and those that follow.
 fn with_images(images: &[String], rest: &str) -> String {
     let comma = if rest.is_empty() { "" } else { "," };
-    format!("{{\"role\":{USER},\"content\":[{}{comma}{rest}]}}", images.join(","))
+    format!(
+        "{{\"role\":{USER},\"content\":[{}{comma}{rest}]}}",
+        images.join(",")
+    )
 }
 
 /// Puts the text of assistant messages with calls and reasoning after their reasoning.
 fn text_into_reasoning<'t>(all: &[Raw<'t>]) -> Option<Vec<Cow<'t, str>>> {
     let mut any = false;
     let changed = |message: &Raw<'t>| {
-        let new = ChangedTurn::of(*message).filter(|turn| !turn.calls.is_empty()).and_then(|mut turn| {
-            let text = turn.text().filter(|text| !text.is_empty())?;
-            let (_, reasoning) = turn.reasoning.as_mut()?;
-            reasoning.push(text.into());
-            turn.contents = vec![Raw::of("\"\"")?];
-            Some(turn.written())
-        });
+        let new = ChangedTurn::of(*message)
+            .filter(|turn| !turn.calls.is_empty())
+            .and_then(|mut turn| {
+                let text = turn.text().filter(|text| !text.is_empty())?;
+                let (_, reasoning) = turn.reasoning.as_mut()?;
+                reasoning.push(text.into());
+                turn.contents = vec![Raw::of("\"\"")?];
+                Some(turn.written())
+            });
         any |= new.is_some();
         new.map_or_else(|| message.get().into(), Cow::Owned)
     };
@@ -167,10 +186,17 @@ struct ChangedTurn<'t> {
 impl<'t> ChangedTurn<'t> {
     /// Reads a message; `None` if it has another role, or members that another message could not take over.
     fn of(message: Raw<'t>) -> Option<Self> {
-        let mut turn = Self { role: "", contents: Vec::new(), reasoning: None, calls: Vec::new() };
+        let mut turn = Self {
+            role: "",
+            contents: Vec::new(),
+            reasoning: None,
+            calls: Vec::new(),
+        };
         for (key, value) in Members::of(message.get())?.0 {
             match key.as_ref() {
-                "role" if matches!(value.get(), "\"user\"" | "\"assistant\"") => turn.role = value.get(),
+                "role" if matches!(value.get(), "\"user\"" | "\"assistant\"") => {
+                    turn.role = value.get()
+                }
                 _ if value.get() == "null" => {}
                 "content" => turn.contents.push(value),
                 "tool_calls" => turn.calls = json::elements(value.get())?.collect(),
@@ -199,8 +225,18 @@ impl<'t> ChangedTurn<'t> {
 
     /// Returns all contents as one text, as JSON without quotes; `None` if one of them is more than text.
     fn text(&self) -> Option<String> {
-        let texts: Option<Vec<_>> = self.contents.iter().map(|content| joined(content.get(), "\n")).collect();
-        Some(texts?.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(BLANK_LINE))
+        let texts: Option<Vec<_>> = self
+            .contents
+            .iter()
+            .map(|content| joined(content.get(), "\n"))
+            .collect();
+        Some(
+            texts?
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+                .join(BLANK_LINE),
+        )
     }
 
     /// Returns the contents as parts, without the brackets of their list.
@@ -209,7 +245,11 @@ impl<'t> ChangedTurn<'t> {
             Some(list) => list.strip_suffix(']').unwrap_or(list).to_owned(),
             None => format!("{{\"type\":\"text\",\"text\":{}}}", content.get()),
         };
-        let parts = self.contents.iter().map(part).filter(|part| !part.trim().is_empty());
+        let parts = self
+            .contents
+            .iter()
+            .map(part)
+            .filter(|part| !part.trim().is_empty());
         parts.collect::<Vec<_>>().join(",")
     }
 
@@ -238,8 +278,13 @@ mod tests {
 
     fn changed(fallback: Fallback, messages: &str) -> String {
         let body = Bytes::from(format!("{{\"a\":1,\"messages\": {messages} ,\"b\":2}}"));
-        let adapted = AdaptedBody { body: body.into(), rules: Vec::new() };
-        let body = super::changed(adapted, Fallbacks::default().with(fallback)).body.joined();
+        let adapted = AdaptedBody {
+            body: body.into(),
+            rules: Vec::new(),
+        };
+        let body = super::changed(adapted, Fallbacks::default().with(fallback))
+            .body
+            .joined();
         let text = std::str::from_utf8(&body).unwrap();
         let list = text.strip_prefix("{\"a\":1,\"messages\": ").unwrap();
         list.strip_suffix(" ,\"b\":2}").unwrap().to_owned()
@@ -284,16 +329,23 @@ mod tests {
     #[test]
     fn images_leave_the_results_of_tools() {
         const IMAGE: &str = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
-        let result = |content: &str| format!(r#"{{"role":"tool","tool_call_id":"c","content":{content}}}"#);
+        let result =
+            |content: &str| format!(r#"{{"role":"tool","tool_call_id":"c","content":{content}}}"#);
         let both = result(&format!(r#"[{{"type":"text","text":"see\n"}},{IMAGE}]"#));
         let shown = format!(r#"{{"type":"text","text":"[image 1]"}},{IMAGE}"#);
         for (messages, expected) in [
             (
                 format!("[{both}]"),
-                format!(r#"[{},{{"role":"user","content":[{shown}]}}]"#, result(r#""see\n\n[image 1]""#)),
+                format!(
+                    r#"[{},{{"role":"user","content":[{shown}]}}]"#,
+                    result(r#""see\n\n[image 1]""#)
+                ),
             ),
             (
-                format!(r#"[{both},{},{{"role":"user","content":"go on"}}]"#, result("\"t\"")),
+                format!(
+                    r#"[{both},{},{{"role":"user","content":"go on"}}]"#,
+                    result("\"t\"")
+                ),
                 format!(
                     r#"[{},{},{{"role":"user","content":[{shown},{{"type":"text","text":"go on"}}]}}]"#,
                     result(r#""see\n\n[image 1]""#),
@@ -301,13 +353,19 @@ mod tests {
                 ),
             ),
             (
-                format!(r#"[{},{{"role":"assistant","content":"a"}}]"#, result(&format!("[{IMAGE}]"))),
+                format!(
+                    r#"[{},{{"role":"assistant","content":"a"}}]"#,
+                    result(&format!("[{IMAGE}]"))
+                ),
                 format!(
                     r#"[{},{{"role":"user","content":[{shown}]}},{{"role":"assistant","content":"a"}}]"#,
                     result("\"[image 1]\"")
                 ),
             ),
-            (format!("[{}]", result("\"t\"")), format!("[{}]", result("\"t\""))),
+            (
+                format!("[{}]", result("\"t\"")),
+                format!("[{}]", result("\"t\"")),
+            ),
         ] {
             assert_eq!(changed(Fallback::ImagesAfterTools, &messages), expected);
         }

@@ -34,7 +34,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub(super) fn text_part(part: Raw<'_>) -> Option<Vec<u8>> {
     let inner = json::raw_member(part.get(), "file").filter(|inner| inner.get().starts_with('{'));
     let file = inner.unwrap_or(part).get();
-    let mut text = json::member(file, "filename").filter(|name| !name.is_empty()).unwrap_or_default();
+    let mut text = json::member(file, "filename")
+        .filter(|name| !name.is_empty())
+        .unwrap_or_default();
     if !text.is_empty() {
         text.push('\n');
     }
@@ -47,13 +49,19 @@ pub(super) fn text_part(part: Raw<'_>) -> Option<Vec<u8>> {
 
 /// Returns the text in a data URL or in base64; `None` if it is something else.
 fn content(data: &str) -> Option<String> {
-    let is_url = data.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    let is_url = data
+        .get(..5)
+        .is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let (label, data) = match data.get(5..).filter(|_| is_url) {
         Some(rest) => rest.split_once(',')?,
         None => ("application/octet-stream;base64", data),
     };
     let label = label.to_ascii_lowercase();
-    let kind = label.strip_suffix(";base64")?.split(';').next().unwrap_or_default();
+    let kind = label
+        .strip_suffix(";base64")?
+        .split(';')
+        .next()
+        .unwrap_or_default();
     let bytes = BASE64.decode(data.trim()).ok()?;
     let text = String::from_utf8(bytes).ok()?;
     // A type that says nothing, and a PDF that has only letters.
@@ -63,9 +71,14 @@ fn content(data: &str) -> Option<String> {
 }
 
 fn is_text(kind: &str) -> bool {
-    let Some((family, subtype)) = kind.split_once('/') else { return false };
+    let Some((family, subtype)) = kind.split_once('/') else {
+        return false;
+    };
     family == "text"
-        || family == "application" && subtype.split(['+', '-', '.']).any(|word| TEXTS.contains(&word))
+        || family == "application"
+            && subtype
+                .split(['+', '-', '.'])
+                .any(|word| TEXTS.contains(&word))
 }
 
 #[cfg(test)]
@@ -101,12 +114,16 @@ mod tests {
     #[test]
     fn the_name_stands_above_the_text() {
         for (part, text) in [
-            (r#"{"type":"file","file":{"filename":"a.md","file_data":"w6kK"}}"#, Some(r#"a.md\né\n"#)),
+            (
+                r#"{"type":"file","file":{"filename":"a.md","file_data":"w6kK"}}"#,
+                Some(r#"a.md\né\n"#),
+            ),
             (r#"{"type":"input_file","file_data":"w6kK"}"#, Some(r"é\n")),
             (r#"{"type":"file","file":{"file_id":"f"}}"#, None),
             (r#"{"type":"file"}"#, None),
         ] {
-            let expected = text.map(|text| format!(r#"{{"type":"text","text":"{text}"}}"#).into_bytes());
+            let expected =
+                text.map(|text| format!(r#"{{"type":"text","text":"{text}"}}"#).into_bytes());
             assert_eq!(text_part(Raw::of(part).unwrap()), expected, "{part}");
         }
     }

@@ -47,20 +47,33 @@ fn join_leading(adapter: &mut RequestAdapter<'_>) {
     let all = adapter.all_messages();
     let mut texts = Vec::new();
     for message in &all {
-        let Some(members) = Members::of(message.get()) else { break };
-        if !matches!(members.get("role").map(Raw::get), Some("\"system\"" | "\"developer\"")) {
+        let Some(members) = Members::of(message.get()) else {
+            break;
+        };
+        if !matches!(
+            members.get("role").map(Raw::get),
+            Some("\"system\"" | "\"developer\"")
+        ) {
             break;
         }
-        match members.get("content").and_then(|content| joined(content.get(), "\n")) {
+        match members
+            .get("content")
+            .and_then(|content| joined(content.get(), "\n"))
+        {
             Some(text) if members.0.len() == 2 => texts.push(text),
             _ => return,
         }
     }
-    let Some([first, .., last]) = all.get(..texts.len()) else { return };
+    let Some([first, .., last]) = all.get(..texts.len()) else {
+        return;
+    };
     let range = place(adapter.text, first.get()).start..place(adapter.text, last.get()).end;
     adapter.messages.retain(|message| message.at >= texts.len());
     let text = texts.join("\\n\\n");
-    adapter.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
+    adapter.edits.replace(
+        range,
+        format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"),
+    );
 }
 
 /// Merges the texts of all system and developer messages into one system message, the first, separated by blank
@@ -71,33 +84,58 @@ pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
     let (mut texts, mut merged) = (Vec::new(), Vec::new());
     let mut is_in_order = true;
     for (at, message) in all.iter().enumerate() {
-        let Some(members) = Members::of(message.get()) else { return false };
-        let role = members.get("role").and_then(Text::of).map(|role| role.decoded()).unwrap_or_default();
+        let Some(members) = Members::of(message.get()) else {
+            return false;
+        };
+        let role = members
+            .get("role")
+            .and_then(Text::of)
+            .map(|role| role.decoded())
+            .unwrap_or_default();
         if !matches!(role.as_ref(), "system" | "developer") {
             continue;
         }
-        let content = members.get("content").filter(|content| content.get() != "null");
-        match content.map_or_else(|| Some(String::new()), |content| joined(content.get(), "\n")) {
+        let content = members
+            .get("content")
+            .filter(|content| content.get() != "null");
+        match content.map_or_else(
+            || Some(String::new()),
+            |content| joined(content.get(), "\n"),
+        ) {
             Some(text) => texts.push(text),
             None => return false,
         }
         is_in_order &= at == 0 && role == "system";
         merged.push(at);
     }
-    let Some(first) = all.first().filter(|_| !is_in_order) else { return false };
+    let Some(first) = all.first().filter(|_| !is_in_order) else {
+        return false;
+    };
     texts.retain(|text| !text.is_empty());
-    let message = format!("{{\"role\":\"system\",\"content\":\"{}\"}}", texts.join("\\n\\n"));
+    let message = format!(
+        "{{\"role\":\"system\",\"content\":\"{}\"}}",
+        texts.join("\\n\\n")
+    );
     let first = place(adapter.text, first.get());
     match merged.first() == Some(&0) {
         true => adapter.edits.replace(first, message),
-        false => adapter.edits.replace(first.start..first.start, format!("{message},")),
+        false => adapter
+            .edits
+            .replace(first.start..first.start, format!("{message},")),
     }
     for at in merged.iter().copied().filter(|at| *at > 0) {
         // Each message goes together with the comma before it.
-        let Some([before, this]) = all.get(at - 1..=at) else { continue };
-        adapter.edits.replace(place(adapter.text, before.get()).end..place(adapter.text, this.get()).end, "");
+        let Some([before, this]) = all.get(at - 1..=at) else {
+            continue;
+        };
+        adapter.edits.replace(
+            place(adapter.text, before.get()).end..place(adapter.text, this.get()).end,
+            "",
+        );
     }
-    adapter.messages.retain(|message| !merged.contains(&message.at));
+    adapter
+        .messages
+        .retain(|message| !merged.contains(&message.at));
     true
 }
 
@@ -107,7 +145,11 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut last = None;
     any(adapter.messages.iter_mut(), |message| {
         if message.role == ASSISTANT && message.edit.non_null("tool_calls").is_none() {
-            let Some(call) = message.edit.non_null("function_call").map(ToOwned::to_owned) else {
+            let Some(call) = message
+                .edit
+                .non_null("function_call")
+                .map(ToOwned::to_owned)
+            else {
                 return false;
             };
             // Nine letters and digits: some tokenizers accept no other ids.
@@ -123,7 +165,9 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
         }
         message.edit.set("role", "\"tool\"");
         if message.edit.non_null("tool_call_id").is_none() {
-            let id = last.clone().unwrap_or_else(|| format!("call{:05}", message.at % 100_000));
+            let id = last
+                .clone()
+                .unwrap_or_else(|| format!("call{:05}", message.at % 100_000));
             message.edit.set("tool_call_id", quoted(&id));
         }
         true
@@ -132,11 +176,18 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Renames the reasoning member of assistant messages to the key that the engine reads (wire-format 2.4).
 pub(super) fn reasoning_key(adapter: &mut RequestAdapter<'_>, key: &'static str) -> bool {
-    let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
+    let other = if key == "reasoning" {
+        "reasoning_content"
+    } else {
+        "reasoning"
+    };
     any(adapter.of_role(ASSISTANT), |message| {
         let edit = &mut message.edit;
         let is_there = edit.get(other).is_some();
-        let says = |key: &str| edit.non_null(key).is_some_and(|reasoning| reasoning != "\"\"");
+        let says = |key: &str| {
+            edit.non_null(key)
+                .is_some_and(|reasoning| reasoning != "\"\"")
+        };
         // An empty string counts as absent, so the other key wins.
         let is_told = says(key) || edit.get(key).is_some() && !says(other);
         match is_there {
@@ -152,7 +203,9 @@ pub(super) fn reasoning_key(adapter: &mut RequestAdapter<'_>, key: &'static str)
 }
 
 pub(super) fn drop_of_assistant(adapter: &mut RequestAdapter<'_>, keys: &[&str]) -> bool {
-    any(adapter.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.edit.remove(key)).count() > 0)
+    any(adapter.of_role(ASSISTANT), |message| {
+        keys.iter().filter(|key| message.edit.remove(key)).count() > 0
+    })
 }
 
 fn has_calls(message: &AdaptedMessage<'_>) -> bool {
@@ -160,7 +213,9 @@ fn has_calls(message: &AdaptedMessage<'_>) -> bool {
 }
 
 pub(super) fn no_calls(adapter: &mut RequestAdapter<'_>) -> bool {
-    any(adapter.of_role(ASSISTANT), |message| !has_calls(message) && message.edit.remove("tool_calls"))
+    any(adapter.of_role(ASSISTANT), |message| {
+        !has_calls(message) && message.edit.remove("tool_calls")
+    })
 }
 
 pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
@@ -179,18 +234,32 @@ fn each_call(
     adapter: &mut RequestAdapter<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
 ) -> bool {
-    let RequestAdapter { messages, edits, text, .. } = adapter;
-    any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
-        let Some(json) = message.edit.original("tool_calls") else {
-            return each_rewritten_call(&mut message.edit, &change);
-        };
-        let mut any = false;
-        for (part, becomes) in json::elements(json).into_iter().flatten().filter_map(&change) {
-            edits.replace(place(text, part.get()), becomes);
-            any = true;
-        }
-        any
-    })
+    let RequestAdapter {
+        messages,
+        edits,
+        text,
+        ..
+    } = adapter;
+    any(
+        messages
+            .iter_mut()
+            .filter(|message| message.role == ASSISTANT),
+        |message| {
+            let Some(json) = message.edit.original("tool_calls") else {
+                return each_rewritten_call(&mut message.edit, &change);
+            };
+            let mut any = false;
+            for (part, becomes) in json::elements(json)
+                .into_iter()
+                .flatten()
+                .filter_map(&change)
+            {
+                edits.replace(place(text, part.get()), becomes);
+                any = true;
+            }
+            any
+        },
+    )
 }
 
 /// Replaces parts of calls that an earlier rule has rewritten: their offsets are not offsets in the body.
@@ -198,9 +267,15 @@ fn each_rewritten_call(
     edit: &mut ObjectEdit<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
 ) -> bool {
-    let Some(json) = edit.non_null("tool_calls") else { return false };
+    let Some(json) = edit.non_null("tool_calls") else {
+        return false;
+    };
     let mut edits = Edits::default();
-    for (part, becomes) in json::elements(json).into_iter().flatten().filter_map(change) {
+    for (part, becomes) in json::elements(json)
+        .into_iter()
+        .flatten()
+        .filter_map(change)
+    {
         edits.replace(place(json, part.get()), becomes);
     }
     let any = !edits.is_empty();
@@ -225,7 +300,9 @@ pub(super) fn arguments(adapter: &mut RequestAdapter<'_>) -> bool {
 pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> bool {
     each_call(adapter, |call| {
         let custom = raw_member(call.get(), "custom").filter(|custom| custom.get() != "null")?;
-        let input = raw_member(custom.get(), "input").and_then(Text::of).unwrap_or_default();
+        let input = raw_member(custom.get(), "input")
+            .and_then(Text::of)
+            .unwrap_or_default();
         let name = json::member(custom.get(), "name").unwrap_or_default();
         let id = raw_member(call.get(), "id").map_or("\"\"", Raw::get);
         let function = format!(
@@ -248,19 +325,41 @@ pub(super) fn continue_final_message(
         return false;
     }
     let places = &adapter.request.places;
-    let list = places.messages.clone().and_then(|at| adapter.text.get(at)).unwrap_or("");
-    let Some(last) = adapter.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
+    let list = places
+        .messages
+        .clone()
+        .and_then(|at| adapter.text.get(at))
+        .unwrap_or("");
+    let Some(last) = adapter
+        .messages
+        .last()
+        .filter(|last| last.role == ASSISTANT)
+    else {
+        return false;
+    };
     // `messages` holds only structured messages: the check finds out whether it is the last of the whole list.
     let end = last.edit.end() + 1;
-    let after = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
-    let has_text = last.edit.non_null("content").is_some_and(|content| content != "\"\"" && content != "[]");
+    let after = places
+        .messages
+        .clone()
+        .and_then(|at| adapter.text.get(end..at.end))
+        .unwrap_or("");
+    let has_text = last
+        .edit
+        .non_null("content")
+        .is_some_and(|content| content != "\"\"" && content != "[]");
     let is_last = !list.is_empty() && after.trim_start() == "]";
     if !is_last || !has_text || has_calls(last) {
         return false;
     }
-    if members.iter().any(|(key, _)| adapter.top.non_null(key).is_some()) {
+    if members
+        .iter()
+        .any(|(key, _)| adapter.top.non_null(key).is_some())
+    {
         return false;
     }
-    members.iter().for_each(|(key, json)| adapter.top.set(key, *json));
+    members
+        .iter()
+        .for_each(|(key, json)| adapter.top.set(key, *json));
     true
 }

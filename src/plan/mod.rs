@@ -21,7 +21,9 @@ use crate::engine::rule::{RequestRule, RuleChange, rules_for};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
-use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, opens_thinking};
+use crate::request::{
+    ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, opens_thinking,
+};
 use crate::wire::encode::{
     MessageEncoder, MessageReply, NameMeaning, OutputCalls, Reply, Sealing, StopRules, StreamForm,
     ThinkingDisplay,
@@ -61,7 +63,11 @@ pub struct Route {
 impl Route {
     /// Returns a route with default settings: model names pass unchanged, and Responses requests use the default
     /// mode.
-    pub fn new(identity: impl Into<EngineIdentity>, options: Arc<Options>, max_event_bytes: usize) -> Self {
+    pub fn new(
+        identity: impl Into<EngineIdentity>,
+        options: Arc<Options>,
+        max_event_bytes: usize,
+    ) -> Self {
         let identity = identity.into();
         Self {
             identity,
@@ -81,13 +87,20 @@ impl Route {
     fn capabilities(&self) -> Capabilities {
         let takes = self.identity.engine.takes;
         let token_ids = takes.token_ids && self.vocabulary.is_some();
-        Capabilities { token_ids, parsers: self.parsers(), ..takes }
+        Capabilities {
+            token_ids,
+            parsers: self.parsers(),
+            ..takes
+        }
     }
 
     /// Returns the facts known about the engine's parsers.
     fn parsers(&self) -> EngineParsers {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
-        EngineParsers { tells_reasoning: self.separates_reasoning, leaves_calls }
+        EngineParsers {
+            tells_reasoning: self.separates_reasoning,
+            leaves_calls,
+        }
     }
 }
 
@@ -127,22 +140,34 @@ impl AdaptedBody {
     /// Returns true if the body requests only the first of several choices, so that each other choice needs its
     /// own request.
     pub fn fans_out(&self) -> bool {
-        self.rules.iter().any(|rule| matches!(rule.change, RuleChange::FanOut { .. }))
+        self.rules
+            .iter()
+            .any(|rule| matches!(rule.change, RuleChange::FanOut { .. }))
     }
 
     /// Returns the fallbacks among the applied rules.
     pub fn fallbacks(&self) -> Fallbacks {
-        self.rules.iter().filter_map(|rule| Fallback::of_rule(rule)).collect()
+        self.rules
+            .iter()
+            .filter_map(|rule| Fallback::of_rule(rule))
+            .collect()
     }
 
     /// Returns the shape of the answer to this body: `shape`, that of the client's request, with the changes of the
     /// request that the answer shows.
     #[must_use]
     pub fn shape(&self, shape: Shape) -> Shape {
-        let is_continued =
-            self.rules.iter().any(|rule| matches!(rule.change, RuleChange::ContinueMessage { .. }));
-        let continues_text = shape.continues_text || is_continued && !opens_thinking(&self.body.joined());
-        Shape { adapted: self.names(), continues_text, ..shape }
+        let is_continued = self
+            .rules
+            .iter()
+            .any(|rule| matches!(rule.change, RuleChange::ContinueMessage { .. }));
+        let continues_text =
+            shape.continues_text || is_continued && !opens_thinking(&self.body.joined());
+        Shape {
+            adapted: self.names(),
+            continues_text,
+            ..shape
+        }
     }
 
     /// Returns the names of the applied rules, as logs show them.
@@ -161,11 +186,17 @@ pub fn plan(request: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, 
     let script = script(request, route);
     let adapted = upstream_body(request, body, route, script.as_deref())?;
     let shape = adapted.shape(shape_of(request, route, script));
-    let others = if adapted.fans_out() { others(request, body, &adapted, route)? } else { Vec::new() };
+    let others = if adapted.fans_out() {
+        others(request, body, &adapted, route)?
+    } else {
+        Vec::new()
+    };
     let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
-    let may_lack =
-        is_unknown && !adapted.fans_out() && request.choice.is_none() && rules::can_fan_out(request, body);
+    let may_lack = is_unknown
+        && !adapted.fans_out()
+        && request.choice.is_none()
+        && rules::can_fan_out(request, body);
     Ok(Plan {
         api: request.api,
         path: path(request.api),
@@ -189,7 +220,11 @@ fn others(
         .get(request.places.offset..)
         .and_then(|text| simdutf8::basic::from_utf8(text).ok())
         .unwrap_or("");
-    let is_seeded = request.places.members.iter().any(|member| member.key(text) == "seed");
+    let is_seeded = request
+        .places
+        .members
+        .iter()
+        .any(|member| member.key(text) == "seed");
     let other = |choice| match is_seeded {
         true => Ok(adapted(&request.one_of_several(choice), body, route)?.body),
         false => Ok(first.body.clone()),
@@ -235,7 +270,8 @@ fn shape_of(request: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>
         forced_function: request.forced_function.clone(),
         one_call: request.legacy_functions
             || request.one_call
-                && rules_for(&route.identity).any(|rule| matches!(rule.change, RuleChange::OneCall)),
+                && rules_for(&route.identity)
+                    .any(|rule| matches!(rule.change, RuleChange::OneCall)),
         is_constrained: request.constrained,
         continues_text: request.continues_text && !request.is_gpt_oss(),
         thinking_is_off: request.reasons == Some(false) && !request.is_gpt_oss(),
@@ -266,7 +302,9 @@ fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
     parsers.tells_reasoning |= hides;
     let model = route.model_alias.as_ref().unwrap_or(&request.model);
     let script = TextFormat::of(&route.options, model, request.offer(), parsers)?;
-    Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
+    Some(Arc::new(
+        script.with_tokens(&route.options, route.vocabulary.as_ref()),
+    ))
 }
 
 /// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
@@ -307,34 +345,70 @@ pub fn response_body(
     let body = request.chat(inputs, takes, &route.options)?;
     let is_plain = rules_for(&route.identity).next().is_none() && route.fallbacks.is_empty();
     if is_plain && !rules::merges_system(route) {
-        return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
+        return Ok(AdaptedBody {
+            body: body.into(),
+            rules: Vec::new(),
+        });
     }
     let text = simdutf8::basic::from_utf8(&body).unwrap_or_default();
     let chat = ChatRequest::read_generated(text, request.rules())?;
     let script = request.script(route.model_alias.as_deref(), takes, &route.options);
     let (edits, rules) = rules::adapted(&chat, text, route, true, script.as_ref())?;
-    Ok(changed_messages::changed(AdaptedBody { body: edits.apply_in_place(&body)?, rules }, route.fallbacks))
+    Ok(changed_messages::changed(
+        AdaptedBody {
+            body: edits.apply_in_place(&body)?,
+            rules,
+        },
+        route.fallbacks,
+    ))
 }
 
 /// Returns the upstream path, the answer's shape and the reply settings (echoed request fields, tool names,
 /// reasoning form) for a Responses request.
 pub fn response(request: &ResponsesRequest, route: &Route) -> (&'static str, Shape, Reply) {
     // `responses_reasoning` decides where reasoning goes; `reasoning_field` must not remove it before.
-    let options = Options { reasoning_field: ReasoningField::ReasoningContent, ..(*route.options).clone() };
+    let options = Options {
+        reasoning_field: ReasoningField::ReasoningContent,
+        ..(*route.options).clone()
+    };
     let way = route.responses;
-    let api = if way == ResponsesMode::Native { Api::Responses } else { Api::Chat };
-    let route = Route { options: Arc::new(options), ..route.clone() };
-    let script = request.script(route.model_alias.as_deref(), &route.capabilities(), &route.options);
-    let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
+    let api = if way == ResponsesMode::Native {
+        Api::Responses
+    } else {
+        Api::Chat
+    };
+    let route = Route {
+        options: Arc::new(options),
+        ..route.clone()
+    };
+    let script = request.script(
+        route.model_alias.as_deref(),
+        &route.capabilities(),
+        &route.options,
+    );
+    let script = script
+        .map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
     let shape = shape_of(&request.as_chat(), &route, script);
-    let mut shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
+    let mut shape = Shape {
+        client: api,
+        upstream: api,
+        include_usage: true,
+        ..shape
+    };
     let mut calls = OutputCalls::default();
     for (name, called) in request.tools.iter() {
         if way == ResponsesMode::Chat {
             shape.functions.push(name.to_owned());
         }
         let (namespace, own) = (called.namespace.clone(), called.name.clone());
-        calls.keep(name.to_owned(), NameMeaning { namespace, name: own, kind: called.kind });
+        calls.keep(
+            name.to_owned(),
+            NameMeaning {
+                namespace,
+                name: own,
+                kind: called.kind,
+            },
+        );
     }
     let reply = Reply {
         echo: request.echo(),
@@ -364,7 +438,13 @@ pub fn message(request: &MessagesRequest, route: &Route) -> Result<(Plan, Messag
     let shape = Shape {
         include_usage: true,
         hide_reasoning: request.display == ThinkingDisplay::Hidden,
-        adapted: plan.shape.adapted.iter().chain(&request.adapted).copied().collect(),
+        adapted: plan
+            .shape
+            .adapted
+            .iter()
+            .chain(&request.adapted)
+            .copied()
+            .collect(),
         ..plan.shape
     };
     let reply = MessageReply {
@@ -372,7 +452,10 @@ pub fn message(request: &MessagesRequest, route: &Route) -> Result<(Plan, Messag
         stream: request.stream,
         display: request.display,
         sign: None,
-        stop: StopRules { limit: request.limit, sequences: Some(request.stop_sequences.clone()) },
+        stop: StopRules {
+            limit: request.limit,
+            sequences: Some(request.stop_sequences.clone()),
+        },
         used_ids: request.used_ids.clone(),
     };
     Ok((Plan { shape, ..plan }, reply))
@@ -393,7 +476,9 @@ fn native_message(request: &MessagesRequest, route: &Route) -> Result<Plan, Fail
 }
 
 fn native_body(request: &MessagesRequest, route: &Route) -> Bytes {
-    let Some(name) = &route.model_alias else { return request.body.clone() };
+    let Some(name) = &route.model_alias else {
+        return request.body.clone();
+    };
     let text = simdutf8::basic::from_utf8(&request.body).unwrap_or_default();
     let mut edits = Edits::default();
     edits.name_model(text, fields::member_place(text, "model"), name);
@@ -407,9 +492,10 @@ fn native_body(request: &MessagesRequest, route: &Route) -> Bytes {
 pub fn message_body(request: &MessagesRequest, route: &Route) -> Result<AdaptedBody, Failure> {
     match &request.engine_request {
         EngineRequest::Chat(chat) => adapted(chat, &request.body, &message_route(route)),
-        EngineRequest::Native { .. } => {
-            Ok(AdaptedBody { body: native_body(request, route).into(), rules: Vec::new() })
-        }
+        EngineRequest::Native { .. } => Ok(AdaptedBody {
+            body: native_body(request, route).into(),
+            rules: Vec::new(),
+        }),
     }
 }
 
@@ -420,7 +506,10 @@ fn message_route(route: &Route) -> Route {
         reasoning_field: ReasoningField::ReasoningContent,
         ..MessageEncoder::options(&route.options)
     };
-    Route { options: Arc::new(options), ..route.clone() }
+    Route {
+        options: Arc::new(options),
+        ..route.clone()
+    }
 }
 
 fn upstream_body(
@@ -431,7 +520,10 @@ fn upstream_body(
 ) -> Result<AdaptedBody, Failure> {
     let body = body.slice(request.places.offset.min(body.len())..);
     let Ok(text) = simdutf8::basic::from_utf8(&body) else {
-        return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
+        return Ok(AdaptedBody {
+            body: body.into(),
+            rules: Vec::new(),
+        });
     };
     let mut edits = request.places.media.clone();
     let refuses_options =
@@ -448,8 +540,15 @@ fn upstream_body(
     }
     let (changes, rules) = rules::adapted(request, text, route, false, script)?;
     edits.extend(changes);
-    let adapted = AdaptedBody { body: edits.apply_in_place(&body)?, rules };
-    Ok(if request.api == Api::Chat { changed_messages::changed(adapted, route.fallbacks) } else { adapted })
+    let adapted = AdaptedBody {
+        body: edits.apply_in_place(&body)?,
+        rules,
+    };
+    Ok(if request.api == Api::Chat {
+        changed_messages::changed(adapted, route.fallbacks)
+    } else {
+        adapted
+    })
 }
 
 #[cfg(test)]
@@ -464,15 +563,24 @@ mod tests {
         let request = ChatRequest::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
-        String::from_utf8(plan(&request, &body, &route).unwrap().body.joined().to_vec()).unwrap()
+        String::from_utf8(
+            plan(&request, &body, &route)
+                .unwrap()
+                .body
+                .joined()
+                .to_vec(),
+        )
+        .unwrap()
     }
 
     /// Checks the fields added for engines without parsers, so that samewire can parse reasoning and calls from
     /// the text.
     #[test]
     fn engines_without_parsers_are_asked_for_the_text() {
-        let parser =
-            |name: &str| Options { parser: name.to_owned().try_into().unwrap(), ..Options::default() };
+        let parser = |name: &str| Options {
+            parser: name.to_owned().try_into().unwrap(),
+            ..Options::default()
+        };
         let tools = r#"{"tools":[{"function":{"name":"f"}}]}"#;
         let required = r#"{"tools":[{"function":{"name":"f"}}],"tool_choice":"required"}"#;
         for (engine, options, body, expected) in [
@@ -542,7 +650,12 @@ mod tests {
                 tools,
                 r#"{"tools":[{"function":{"name":"f"}}],"skip_special_tokens":false}"#,
             ),
-            ("sglang", parser("mistral"), "{\"n\":1}", r#"{"n":1,"skip_special_tokens":false}"#),
+            (
+                "sglang",
+                parser("mistral"),
+                "{\"n\":1}",
+                r#"{"n":1,"skip_special_tokens":false}"#,
+            ),
         ] {
             assert_eq!(sent(engine, options, body), expected);
         }
@@ -553,24 +666,43 @@ mod tests {
         let both = r#"{"n":1,"skip_special_tokens":false,"return_token_ids":true}"#;
         let text = r#"{"n":1,"skip_special_tokens":false}"#;
         let vocabulary = Arc::new(Vocabulary::read("IQ== 0").unwrap());
-        for (engine, vocabulary, expected) in
-            [("vllm", Some(&vocabulary), both), ("vllm", None, text), ("sglang", Some(&vocabulary), text)]
-        {
+        for (engine, vocabulary, expected) in [
+            ("vllm", Some(&vocabulary), both),
+            ("vllm", None, text),
+            ("sglang", Some(&vocabulary), text),
+        ] {
             let body = Bytes::from_static(b"{\"n\":1}");
             let request = ChatRequest::recall(Api::Chat, &body).unwrap();
-            let options = Arc::new(Options { harmony: Harmony::Tokens, ..Options::default() });
+            let options = Arc::new(Options {
+                harmony: Harmony::Tokens,
+                ..Options::default()
+            });
             let route = Route::new(named(engine).unwrap(), options, 1 << 20);
-            let route = Route { vocabulary: vocabulary.cloned(), ..route };
-            assert_eq!(plan(&request, &body, &route).unwrap().body.joined(), expected);
+            let route = Route {
+                vocabulary: vocabulary.cloned(),
+                ..route
+            };
+            assert_eq!(
+                plan(&request, &body, &route).unwrap().body.joined(),
+                expected
+            );
         }
     }
 
     #[test]
     fn only_the_named_patches_are_made() {
         let plain = Options::default;
-        let harmony = || Options { harmony: Harmony::Text, ..plain() };
+        let harmony = || Options {
+            harmony: Harmony::Text,
+            ..plain()
+        };
         for (engine, options, body, expected) in [
-            ("auto", plain(), "{ \"n\" :1,  \"x\": 1.50 }", "{ \"n\" :1,  \"x\": 1.50 }"),
+            (
+                "auto",
+                plain(),
+                "{ \"n\" :1,  \"x\": 1.50 }",
+                "{ \"n\" :1,  \"x\": 1.50 }",
+            ),
             ("auto", plain(), "\u{feff}{\"n\":1}", "{\"n\":1}"),
             (
                 "auto",
@@ -616,11 +748,19 @@ mod tests {
             ),
             (
                 "generic",
-                Options { request_unknown: RequestUnknown::Drop, ..plain() },
+                Options {
+                    request_unknown: RequestUnknown::Drop,
+                    ..plain()
+                },
                 r#"{"top_k":5,"n":1,"min_p":0.1,"zz":{}}"#,
                 r#"{"n":1}"#,
             ),
-            ("vllm", harmony(), r#"{"n":1}"#, r#"{"n":1,"skip_special_tokens":false}"#),
+            (
+                "vllm",
+                harmony(),
+                r#"{"n":1}"#,
+                r#"{"n":1,"skip_special_tokens":false}"#,
+            ),
             ("vllm", harmony(), "{}", r#"{"skip_special_tokens":false}"#),
             (
                 "generic",
@@ -628,10 +768,18 @@ mod tests {
                 r#"{"stream":true}"#,
                 r#"{"stream":true,"stream_options":{"include_usage":true},"skip_special_tokens":false}"#,
             ),
-            ("sglang", harmony(), r#"{"skip_special_tokens":true}"#, r#"{"skip_special_tokens":true}"#),
             (
                 "sglang",
-                Options { request_unknown: RequestUnknown::Drop, ..harmony() },
+                harmony(),
+                r#"{"skip_special_tokens":true}"#,
+                r#"{"skip_special_tokens":true}"#,
+            ),
+            (
+                "sglang",
+                Options {
+                    request_unknown: RequestUnknown::Drop,
+                    ..harmony()
+                },
                 r#"{"skip_special_tokens":true,"n":1}"#,
                 r#"{"n":1,"skip_special_tokens":false}"#,
             ),
@@ -668,9 +816,17 @@ mod tests {
                 "/v1/completions",
                 r#"{"model":"b","stream":true,"stream_options":{"include_usage":true},"prompt":"p"}"#,
             ),
-            (Api::Completions, r#"{"prompt":"p"}"#, "/v1/completions", r#"{"model":"b","prompt":"p"}"#),
+            (
+                Api::Completions,
+                r#"{"prompt":"p"}"#,
+                "/v1/completions",
+                r#"{"model":"b","prompt":"p"}"#,
+            ),
         ] {
-            let route = Route { model_alias: Some("b".to_owned()), ..route("generic", Options::default()) };
+            let route = Route {
+                model_alias: Some("b".to_owned()),
+                ..route("generic", Options::default())
+            };
             let plan = planned(api, body, &route);
             assert_eq!((text(&plan.body), plan.path), (expected.to_owned(), path));
         }
@@ -683,7 +839,11 @@ mod tests {
         );
         let request = ChatRequest::read_for(Api::Chat, &body, None, &Rules::default()).unwrap();
         assert_eq!(
-            text(&plan(&request, &body, &route("generic", Options::default())).unwrap().body),
+            text(
+                &plan(&request, &body, &route("generic", Options::default()))
+                    .unwrap()
+                    .body
+            ),
             r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/"}}]}]}"#
         );
     }
@@ -691,17 +851,25 @@ mod tests {
     /// An upstream is remembered to need a form only if the form changed the request.
     #[test]
     fn a_plan_names_the_fallbacks_that_changed_it() {
-        let all = [Fallback::SystemMerged, Fallback::FanOut].into_iter().collect();
+        let all = [Fallback::SystemMerged, Fallback::FanOut]
+            .into_iter()
+            .collect();
         for (body, used) in [
             (r#"{"messages":[{"role":"user","content":"a"}]}"#, &[][..]),
             (
                 r#"{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}"#,
                 &[Fallback::SystemMerged],
             ),
-            (r#"{"messages":[{"role":"user","content":"a"}],"n":2}"#, &[Fallback::FanOut]),
+            (
+                r#"{"messages":[{"role":"user","content":"a"}],"n":2}"#,
+                &[Fallback::FanOut],
+            ),
         ] {
             for (known, used) in [(all, used), (Fallbacks::default(), &[])] {
-                let route = Route { fallbacks: known, ..route("generic", Options::default()) };
+                let route = Route {
+                    fallbacks: known,
+                    ..route("generic", Options::default())
+                };
                 let plan = planned(Api::Chat, body, &route);
                 assert_eq!(plan.fallbacks, used.iter().copied().collect(), "{body}");
             }
@@ -715,17 +883,35 @@ mod tests {
             ("auto", Fallbacks::default(), r#"{"n":2}"#, true),
             ("auto", Fallbacks::default(), r#"{"n":1}"#, false),
             ("auto", Fallbacks::default(), "{}", false),
-            ("auto", Fallbacks::default(), r#"{"n":3,"best_of":4}"#, false),
+            (
+                "auto",
+                Fallbacks::default(),
+                r#"{"n":3,"best_of":4}"#,
+                false,
+            ),
             ("auto", learned(), r#"{"n":2}"#, false),
             ("vllm", Fallbacks::default(), r#"{"n":2}"#, false),
             ("generic", Fallbacks::default(), r#"{"n":2}"#, false),
         ] {
-            let route = Route { fallbacks: known, ..route(to, Options::default()) };
-            assert_eq!(planned(Api::Chat, body, &route).may_return_fewer, may, "{to} {body}");
+            let route = Route {
+                fallbacks: known,
+                ..route(to, Options::default())
+            };
+            assert_eq!(
+                planned(Api::Chat, body, &route).may_return_fewer,
+                may,
+                "{to} {body}"
+            );
         }
         let body = Bytes::from_static(br#"{"n":2}"#);
-        let one = ChatRequest::recall(Api::Chat, &body).unwrap().one_of_several(1);
-        assert!(!plan(&one, &body, &route("auto", Options::default())).unwrap().may_return_fewer);
+        let one = ChatRequest::recall(Api::Chat, &body)
+            .unwrap()
+            .one_of_several(1);
+        assert!(
+            !plan(&one, &body, &route("auto", Options::default()))
+                .unwrap()
+                .may_return_fewer
+        );
     }
 
     /// Reasoning that the engine separates, or that nobody is to see, is not looked for in the text.
@@ -738,32 +924,68 @@ mod tests {
             ..Options::default()
         };
         let expected = |options: &Options, tells_reasoning| {
-            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
-            format!("{:?}", TextFormat::of(options, MODEL, OutputConstraints::default(), parsers))
+            let parsers = EngineParsers {
+                tells_reasoning,
+                leaves_calls: false,
+            };
+            format!(
+                "{:?}",
+                TextFormat::of(options, MODEL, OutputConstraints::default(), parsers)
+            )
         };
         let options = auto(ReasoningField::Both);
         assert_ne!(expected(&options, true), expected(&options, false));
         for (field, separates, member, tells) in [
             (ReasoningField::Both, false, "", false),
             (ReasoningField::Both, true, "", true),
-            (ReasoningField::Both, false, r#","include_reasoning":false"#, true),
+            (
+                ReasoningField::Both,
+                false,
+                r#","include_reasoning":false"#,
+                true,
+            ),
             (ReasoningField::None, false, "", true),
         ] {
             let options = auto(field);
-            let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
-            let plan = planned(Api::Chat, &format!(r#"{{"model":"{MODEL}"{member}}}"#), &route);
-            assert_eq!(format!("{:?}", plan.shape.script), expected(&options, tells), "{field:?} {member}");
+            let route = Route {
+                separates_reasoning: separates,
+                ..route("generic", options.clone())
+            };
+            let plan = planned(
+                Api::Chat,
+                &format!(r#"{{"model":"{MODEL}"{member}}}"#),
+                &route,
+            );
+            assert_eq!(
+                format!("{:?}", plan.shape.script),
+                expected(&options, tells),
+                "{field:?} {member}"
+            );
         }
         // In the Responses API, a separate option says where reasoning goes: it is not hidden.
         for (field, separates) in [(ReasoningField::Both, true), (ReasoningField::None, false)] {
             let options = auto(field);
-            let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
+            let route = Route {
+                separates_reasoning: separates,
+                ..route("generic", options.clone())
+            };
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a"}}"#));
             let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
             let (path, shape, _) = response(&request, &route);
-            assert_eq!(format!("{:?}", shape.script), expected(&options, separates), "{field:?}");
-            assert_eq!((path, shape.hide_reasoning), ("/v1/chat/completions", false), "{field:?}");
-            let native = Route { responses: ResponsesMode::Native, ..route };
+            assert_eq!(
+                format!("{:?}", shape.script),
+                expected(&options, separates),
+                "{field:?}"
+            );
+            assert_eq!(
+                (path, shape.hide_reasoning),
+                ("/v1/chat/completions", false),
+                "{field:?}"
+            );
+            let native = Route {
+                responses: ResponsesMode::Native,
+                ..route
+            };
             assert_eq!(response(&request, &native).0, "/v1/responses");
         }
     }
@@ -771,18 +993,31 @@ mod tests {
     /// The generated request is under the operator's rules, but for limits that the client's own request has kept.
     #[test]
     fn a_generated_request_is_under_the_rules_of_the_one_it_came_from() {
-        let caps = Caps { messages: 1, tools: 1, ..Caps::PLAIN };
-        let rules = Arc::new(Rules { allowed: vec!["rid".to_owned()], caps, ..Rules::default() });
+        let caps = Caps {
+            messages: 1,
+            tools: 1,
+            ..Caps::PLAIN
+        };
+        let rules = Arc::new(Rules {
+            allowed: vec!["rid".to_owned()],
+            caps,
+            ..Rules::default()
+        });
         let route = route("vllm", Options::default());
         let body = Bytes::from_static(
             br#"{"model":"m","instructions":"i","input":"a","tools":[{"type":"function","name":"f"}],"rid":"x"}"#,
         );
         let mut request =
-            ResponsesRequest::read_for(&body, &route.options, ResponsesMode::Chat, None, &rules).unwrap();
+            ResponsesRequest::read_for(&body, &route.options, ResponsesMode::Chat, None, &rules)
+                .unwrap();
         let earlier = r#"{"type":"additional_tools","tools":[{"type":"function","name":"g"}]}"#;
         request.add_earlier_tools(std::iter::once(earlier)).unwrap();
         assert_eq!(
-            text(&response_body(&request, &ChatInputs::default(), &route).unwrap().body),
+            text(
+                &response_body(&request, &ChatInputs::default(), &route)
+                    .unwrap()
+                    .body
+            ),
             r#"{"model":"m","messages":[{"role":"system","content":"i"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"rid":"x"}"#
         );
     }

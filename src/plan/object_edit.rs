@@ -38,8 +38,17 @@ impl<'t> ObjectEdit<'t> {
     /// `end`.
     pub(super) fn new(text: &'t str, spans: impl Into<Cow<'t, [MemberSpan]>>, end: usize) -> Self {
         let spans = spans.into();
-        let keys = spans.iter().fold(KeySet::NONE, |keys, span| keys.with(KeySet::of(span.key(text))));
-        Self { text, spans, changes: Vec::new(), keys, appended: Vec::new(), end }
+        let keys = spans.iter().fold(KeySet::NONE, |keys, span| {
+            keys.with(KeySet::of(span.key(text)))
+        });
+        Self {
+            text,
+            spans,
+            changes: Vec::new(),
+            keys,
+            appended: Vec::new(),
+            end,
+        }
     }
 
     /// Returns false if the object certainly has none of these keys.
@@ -48,15 +57,22 @@ impl<'t> ObjectEdit<'t> {
     }
 
     fn change(&self, at: usize) -> Option<&MemberChange> {
-        self.changes.iter().find(|(own, _)| *own == at).map(|(_, change)| change)
+        self.changes
+            .iter()
+            .find(|(own, _)| *own == at)
+            .map(|(_, change)| change)
     }
 
     /// Returns the pending change of the member at this index, and creates it if there is none.
     fn change_mut(&mut self, at: usize) -> Option<&mut MemberChange> {
-        let place = self.changes.iter().position(|(own, _)| *own == at).unwrap_or_else(|| {
-            self.changes.push((at, MemberChange::default()));
-            self.changes.len() - 1
-        });
+        let place = self
+            .changes
+            .iter()
+            .position(|(own, _)| *own == at)
+            .unwrap_or_else(|| {
+                self.changes.push((at, MemberChange::default()));
+                self.changes.len() - 1
+            });
         self.changes.get_mut(place).map(|(_, change)| change)
     }
 
@@ -64,7 +80,11 @@ impl<'t> ObjectEdit<'t> {
     fn kept(&self) -> impl Iterator<Item = (usize, &str, &MemberSpan)> {
         self.spans.iter().enumerate().filter_map(|(at, span)| {
             let change = self.change(at);
-            let key = || change.and_then(|change| change.key).unwrap_or_else(|| span.key(self.text));
+            let key = || {
+                change
+                    .and_then(|change| change.key)
+                    .unwrap_or_else(|| span.key(self.text))
+            };
             (!change.is_some_and(|change| change.removed)).then(|| (at, key(), span))
         })
     }
@@ -73,13 +93,19 @@ impl<'t> ObjectEdit<'t> {
         if !self.may_have(KeySet::of(key)) {
             return None;
         }
-        self.kept().find(|(_, own, _)| *own == key).map(|(at, _, span)| (at, span))
+        self.kept()
+            .find(|(_, own, _)| *own == key)
+            .map(|(at, _, span)| (at, span))
     }
 
     /// Returns the current JSON value of a member, `null` included, or `None` if the object lacks it.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let Some((at, span)) = self.find(key) else {
-            return self.appended.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str());
+            return self
+                .appended
+                .iter()
+                .find(|(own, _)| own == key)
+                .map(|(_, json)| json.as_str());
         };
         let value = self.change(at).and_then(|change| change.value.as_deref());
         value.or_else(|| self.text.get(span.at.clone()))
@@ -93,7 +119,10 @@ impl<'t> ObjectEdit<'t> {
     /// Iterates over the elements of a member that is a list. A member that is absent, null or not a list gives
     /// nothing.
     pub(super) fn elements(&self, key: &str) -> impl Iterator<Item = Raw<'_>> {
-        self.non_null(key).and_then(json::elements).into_iter().flatten()
+        self.non_null(key)
+            .and_then(json::elements)
+            .into_iter()
+            .flatten()
     }
 
     /// Returns a member's value as a slice of the original text, so that offsets in it are offsets in the body.
@@ -106,7 +135,8 @@ impl<'t> ObjectEdit<'t> {
 
     /// Iterates over the remaining members with their original values, as slices of the body's text.
     pub(super) fn originals(&self) -> impl Iterator<Item = (&str, &'t str)> {
-        self.kept().filter_map(|(_, key, span)| Some((key, self.text.get(span.at.clone())?)))
+        self.kept()
+            .filter_map(|(_, key, span)| Some((key, self.text.get(span.at.clone())?)))
     }
 
     /// Sets a member: replaces its value in place if it exists, else appends it to the object.
@@ -131,7 +161,9 @@ impl<'t> ObjectEdit<'t> {
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let mut any = false;
         while let Some((at, _)) = self.find(key) {
-            let Some(change) = self.change_mut(at) else { break };
+            let Some(change) = self.change_mut(at) else {
+                break;
+            };
             (change.removed, any) = (true, true);
         }
         let before = self.appended.len();
@@ -148,7 +180,9 @@ impl<'t> ObjectEdit<'t> {
         }
         // A null member under the new key would leave the key twice in the object.
         self.remove(to);
-        let Some((at, span)) = self.find(from) else { return };
+        let Some((at, span)) = self.find(from) else {
+            return;
+        };
         match span.key_at {
             Some(_) => {
                 if let Some(change) = self.change_mut(at) {
@@ -175,8 +209,11 @@ impl<'t> ObjectEdit<'t> {
         let mut any = self.kept().next().is_some();
         // Values move into the edits without a copy: they may be as long as the body.
         for (at, change) in self.changes {
-            let Some(span) = self.spans.get(at) else { continue };
-            if let (Some(key), Some(at), false) = (change.key, span.key_at.clone(), change.removed) {
+            let Some(span) = self.spans.get(at) else {
+                continue;
+            };
+            if let (Some(key), Some(at), false) = (change.key, span.key_at.clone(), change.removed)
+            {
                 edits.replace(at, key);
             }
             if let (Some(value), false) = (change.value, change.removed) {
@@ -201,7 +238,10 @@ mod tests {
     fn a_removed_member_was_there_whether_written_or_appended() {
         let body = r#"{"a":1}"#;
         let fields = crate::request::fields::read(body).unwrap();
-        let spans: Vec<_> = fields.iter().map(|field| MemberSpan::of(field, body)).collect();
+        let spans: Vec<_> = fields
+            .iter()
+            .map(|field| MemberSpan::of(field, body))
+            .collect();
         let mut edit = ObjectEdit::new(body, spans, body.len() - 1);
         assert!(edit.remove("a") && !edit.remove("a"));
         edit.set("b", "2");

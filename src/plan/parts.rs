@@ -13,9 +13,18 @@ use crate::wire::fault::Failure;
 /// message changed.
 pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut any = false;
-    for message in adapter.messages.iter_mut().filter(|message| message.role == "\"tool\"") {
-        let content = message.edit.non_null("content").filter(|content| content.starts_with('['));
-        let Some(text) = content.and_then(|content| joined(content, "\n")) else { continue };
+    for message in adapter
+        .messages
+        .iter_mut()
+        .filter(|message| message.role == "\"tool\"")
+    {
+        let content = message
+            .edit
+            .non_null("content")
+            .filter(|content| content.starts_with('['));
+        let Some(text) = content.and_then(|content| joined(content, "\n")) else {
+            continue;
+        };
         message.edit.set("content", format!("\"{text}\""));
         any = true;
     }
@@ -24,8 +33,18 @@ pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Converts or refuses all content parts of type `kind` in structured messages. Fails if the engine supports no
 /// such parts.
-pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Becomes) -> Result<bool, Failure> {
-    let RequestAdapter { messages, edits, text, is_generated, .. } = adapter;
+pub(super) fn part(
+    adapter: &mut RequestAdapter<'_>,
+    kind: &str,
+    becomes: Becomes,
+) -> Result<bool, Failure> {
+    let RequestAdapter {
+        messages,
+        edits,
+        text,
+        is_generated,
+        ..
+    } = adapter;
     let mut any = false;
     for message in messages.iter_mut() {
         let at = message.at;
@@ -39,7 +58,10 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
                 Becomes::FileText => ", and this one is neither text nor a file of /v1/files",
                 _ => "",
             };
-            unsupported_value(param, &format!("the engine takes no parts of type {kind}{fate}"))
+            unsupported_value(
+                param,
+                &format!("the engine takes no parts of type {kind}{fate}"),
+            )
         })?;
     }
     Ok(any)
@@ -48,11 +70,19 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
 /// Flattens content into one string if all of its parts are text or of type `kind`, whose text is under `key`.
 /// Returns true on success.
 fn flatten(message: &mut AdaptedMessage<'_>, kind: &str, key: &str) -> bool {
-    let between = if message.role == "\"assistant\"" { "" } else { "\n" };
+    let between = if message.role == "\"assistant\"" {
+        ""
+    } else {
+        "\n"
+    };
     let text = message.edit.original("content").and_then(|content| {
         joined_parts(content, between, |part| {
-            let own = json::member(part.get(), "type").filter(|own| own == "text" || own == kind)?;
-            Text::of(json::raw_member(part.get(), if own == kind { key } else { "text" })?)
+            let own =
+                json::member(part.get(), "type").filter(|own| own == "text" || own == kind)?;
+            Text::of(json::raw_member(
+                part.get(),
+                if own == kind { key } else { "text" },
+            )?)
         })
     });
     if let Some(text) = &text {
@@ -70,9 +100,14 @@ fn convert_in_message(
     text: &str,
     edits: &mut Edits,
 ) -> Result<bool, usize> {
-    let content = message.edit.original("content").filter(|content| content.starts_with('['));
+    let content = message
+        .edit
+        .original("content")
+        .filter(|content| content.starts_with('['));
     // Search the bytes before parsing: most messages have no part of this kind.
-    let Some(content) = content.filter(|content| content.contains(kind)) else { return Ok(false) };
+    let Some(content) = content.filter(|content| content.contains(kind)) else {
+        return Ok(false);
+    };
     let quoted = format!("\"{kind}\"");
     let has_it = |part: Raw<'_>| json::member(part.get(), "type").as_deref() == Some(kind);
     if !json::elements(content).into_iter().flatten().any(has_it) {
@@ -85,9 +120,14 @@ fn convert_in_message(
     }
     let mut any = false;
     for (at, part) in json::elements(content).into_iter().flatten().enumerate() {
-        let Ok(members) = fields::read_part(part.get()) else { continue };
-        let is_it =
-            |key: &str| members.iter().any(|member| member.key == "type" && member.value.get() == key);
+        let Ok(members) = fields::read_part(part.get()) else {
+            continue;
+        };
+        let is_it = |key: &str| {
+            members
+                .iter()
+                .any(|member| member.key == "type" && member.value.get() == key)
+        };
         if !is_it(&quoted) {
             continue;
         }
@@ -96,7 +136,10 @@ fn convert_in_message(
             any = true;
             continue;
         }
-        let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
+        let spans: Vec<_> = members
+            .iter()
+            .map(|member| MemberSpan::of(member, text))
+            .collect();
         let mut edit = ObjectEdit::new(text, spans, place(text, part.get()).end - 1);
         match becomes {
             Becomes::Text(key) => {
@@ -117,7 +160,10 @@ fn convert_in_message(
 /// Moves a bare image address into the object that `image_url` requires, together with its `detail`.
 fn image(edit: &mut ObjectEdit<'_>, edits: &mut Edits, text: &str) {
     edit.set("type", "\"image_url\"");
-    let Some(address) = edit.original("image_url").filter(|address| address.starts_with('"')) else {
+    let Some(address) = edit
+        .original("image_url")
+        .filter(|address| address.starts_with('"'))
+    else {
         return;
     };
     let detail = edit.non_null("detail").map(ToOwned::to_owned);

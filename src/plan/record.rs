@@ -20,9 +20,17 @@ struct PlanRecord {
     #[serde(serialize_with = "write_engine", deserialize_with = "read_engine")]
     engine: &'static Engine,
     /// `null`: not known.
-    #[serde(default, serialize_with = "write_version", deserialize_with = "read_version")]
+    #[serde(
+        default,
+        serialize_with = "write_version",
+        deserialize_with = "read_version"
+    )]
     version: Option<EngineVersion>,
-    #[serde(default, serialize_with = "write_front", deserialize_with = "read_front")]
+    #[serde(
+        default,
+        serialize_with = "write_front",
+        deserialize_with = "read_front"
+    )]
     front_end: Front,
     /// Name of the model at the engine; `null`: the client's.
     #[serde(default)]
@@ -31,7 +39,11 @@ struct PlanRecord {
     responses: ResponsesMode,
     #[serde(default)]
     messages: MessagesMode,
-    #[serde(default, serialize_with = "write_fallbacks", deserialize_with = "read_fallbacks")]
+    #[serde(
+        default,
+        serialize_with = "write_fallbacks",
+        deserialize_with = "read_fallbacks"
+    )]
     fallbacks: Fallbacks,
     #[serde(default)]
     separates_reasoning: bool,
@@ -53,9 +65,14 @@ impl Route {
             fallbacks: self.fallbacks,
             separates_reasoning: self.separates_reasoning,
             max_event_bytes: self.max_event_bytes,
-            options: Options { fingerprint_salt: String::new(), ..(*self.options).clone() },
+            options: Options {
+                fingerprint_salt: String::new(),
+                ..(*self.options).clone()
+            },
         };
-        serde_json::to_string_pretty(&record).ok().map(|text| text + "\n")
+        serde_json::to_string_pretty(&record)
+            .ok()
+            .map(|text| text + "\n")
     }
 
     /// Returns the route of such a text.
@@ -64,8 +81,11 @@ impl Route {
     /// Fails with the first mistake, and its line.
     pub fn of_record(text: &str) -> Result<Self, String> {
         let record: PlanRecord = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let identity =
-            EngineIdentity { engine: record.engine, front: record.front_end, version: record.version };
+        let identity = EngineIdentity {
+            engine: record.engine,
+            front: record.front_end,
+            version: record.version,
+        };
         Ok(Self {
             model_alias: record.model,
             responses: record.responses,
@@ -97,25 +117,34 @@ fn read_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<EngineVersi
     version.map_err(|_| D::Error::custom("a version must be a release such as 0.21.0"))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field so")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes the field so"
+)]
 fn write_front<S: Serializer>(front: &Front, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(front.name())
 }
 
 fn read_front<'de, D: Deserializer<'de>>(from: D) -> Result<Front, D::Error> {
     let name = String::deserialize(from)?;
-    let front = [Front::Own, Front::Rust].into_iter().find(|front| front.name() == name);
+    let front = [Front::Own, Front::Rust]
+        .into_iter()
+        .find(|front| front.name() == name);
     front.ok_or_else(|| D::Error::custom("a front end must be own or rust"))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field so")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes the field so"
+)]
 fn write_fallbacks<S: Serializer>(fallbacks: &Fallbacks, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(fallbacks)
 }
 
 fn read_fallbacks<'de, D: Deserializer<'de>>(from: D) -> Result<Fallbacks, D::Error> {
     let names = String::deserialize(from)?;
-    Fallbacks::named(&names).ok_or_else(|| D::Error::custom(format_args!("{names} are no fallbacks")))
+    Fallbacks::named(&names)
+        .ok_or_else(|| D::Error::custom(format_args!("{names} are no fallbacks")))
 }
 
 #[cfg(test)]
@@ -133,11 +162,17 @@ mod tests {
             ..Options::default()
         };
         let engine = named("vllm").unwrap();
-        let identity = EngineIdentity { front: Front::Rust, version: "0.33.0".parse().ok(), engine };
+        let identity = EngineIdentity {
+            front: Front::Rust,
+            version: "0.33.0".parse().ok(),
+            engine,
+        };
         let route = Route {
             model_alias: Some("org/m".to_owned()),
             responses: ResponsesMode::Native,
-            fallbacks: Fallbacks::default().with(Fallback::FanOut).with(Fallback::SystemMerged),
+            fallbacks: Fallbacks::default()
+                .with(Fallback::FanOut)
+                .with(Fallback::SystemMerged),
             separates_reasoning: true,
             ..Route::new(identity, Arc::new(options.clone()), 1 << 20)
         };
@@ -148,7 +183,13 @@ mod tests {
         );
         let read = Route::of_record(&text).unwrap();
         assert_eq!(read.identity, identity);
-        assert_eq!(*read.options, Options { fingerprint_salt: String::new(), ..options });
+        assert_eq!(
+            *read.options,
+            Options {
+                fingerprint_salt: String::new(),
+                ..options
+            }
+        );
         assert_eq!(read.record(), Some(text));
     }
 
@@ -158,13 +199,26 @@ mod tests {
         assert!(Route::of_record(&format!("{least}}}")).is_ok());
         for (more, expected) in [
             (",\n\"versoin\": \"1.0\"}", "unknown field `versoin`"),
-            (",\n\"version\": \"new\"}", "a version must be a release such as 0.21.0"),
-            (",\n\"options\": {\"parser\": \"hermis\"}}", "must be off, auto or the name of a parser"),
+            (
+                ",\n\"version\": \"new\"}",
+                "a version must be a release such as 0.21.0",
+            ),
+            (
+                ",\n\"options\": {\"parser\": \"hermis\"}}",
+                "must be off, auto or the name of a parser",
+            ),
             (",\n\"fallbacks\": \"none\"}", "none are no fallbacks"),
         ] {
             let why = Route::of_record(&format!("{least}{more}")).unwrap_err();
-            assert!(why.contains(expected) && why.contains("line 4"), "{more}: {why}");
+            assert!(
+                why.contains(expected) && why.contains("line 4"),
+                "{more}: {why}"
+            );
         }
-        assert!(Route::of_record("{\"engine\":\"x\",").unwrap_err().contains("there is no engine x"));
+        assert!(
+            Route::of_record("{\"engine\":\"x\",")
+                .unwrap_err()
+                .contains("there is no engine x")
+        );
     }
 }

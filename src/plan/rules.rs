@@ -52,14 +52,24 @@ pub(super) fn adapted(
     }
     if of_chat {
         // They change what the engine's own rules have left.
-        let of_values = [Fallback::Effort(Efforts::NONE), Fallback::EffortLeftOut, Fallback::BudgetLeftOut];
-        for fallback in of_values.into_iter().filter(|fallback| route.fallbacks.has(*fallback)) {
+        let of_values = [
+            Fallback::Effort(Efforts::NONE),
+            Fallback::EffortLeftOut,
+            Fallback::BudgetLeftOut,
+        ];
+        for fallback in of_values
+            .into_iter()
+            .filter(|fallback| route.fallbacks.has(*fallback))
+        {
             apply_fallback(&mut adapter, fallback, &mut used)?;
         }
     }
     // A learned fan-out is optional: if the request cannot be split, it stays as it is.
     let fans_out = |rule: &&RequestRule| matches!(rule.change, RuleChange::FanOut { .. });
-    if route.fallbacks.has(Fallback::FanOut) && request.choice.is_none() && !used.iter().any(fans_out) {
+    if route.fallbacks.has(Fallback::FanOut)
+        && request.choice.is_none()
+        && !used.iter().any(fans_out)
+    {
         let rule = Fallback::FanOut.rule();
         if apply(&mut adapter, rule.change).unwrap_or(false) {
             used.push(rule);
@@ -67,14 +77,19 @@ pub(super) fn adapted(
     }
     // After the rules, which would take the added `tool_choice` for the client's own.
     let script = script.filter(|_| of_chat);
-    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(TextFormat::can_read_calls) {
+    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(TextFormat::can_read_calls)
+    {
         apply_fallback(&mut adapter, Fallback::CallsInText, &mut used)?;
     } else if route.capabilities().wants_parser && script.is_some_and(TextFormat::reads_calls) {
         tools::hide_calls(&mut adapter);
     }
     // The body of a Responses request was generated without these fields.
     if route.options.request_unknown == RequestUnknown::Drop && !items {
-        request.places.unknown.iter().for_each(|key| _ = adapter.top.remove(key));
+        request
+            .places
+            .unknown
+            .iter()
+            .for_each(|key| _ = adapter.top.remove(key));
     }
     Ok((adapter.finish(), used))
 }
@@ -94,7 +109,9 @@ fn apply_fallback(
 
 /// Returns true if the request asks for several choices and can be split into one request for each.
 pub(super) fn can_fan_out(request: &ChatRequest, body: &[u8]) -> bool {
-    let text = body.get(request.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok());
+    let text = body
+        .get(request.places.offset..)
+        .and_then(|text| simdutf8::basic::from_utf8(text).ok());
     text.filter(|_| request.choices > 1).is_some_and(|text| {
         let options = Options::default();
         let mut adapter = RequestAdapter::new(request, text, &options, false);
@@ -123,7 +140,11 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: RuleChange) -> Result<bool, F
         RuleChange::Supersede(newer, older) => settings::supersede(adapter, newer, older),
         RuleChange::Range { key, least, why } => settings::range(adapter, key, least, why)?,
         RuleChange::Drop(keys) => keys.iter().filter(|key| adapter.top.remove(key)).count() > 0,
-        RuleChange::Refuse { key, supported: but, why } => settings::refuse(adapter, key, but, why)?,
+        RuleChange::Refuse {
+            key,
+            supported: but,
+            why,
+        } => settings::refuse(adapter, key, but, why)?,
         // The same rule keeps `upstream_body` from adding the member.
         RuleChange::NoStreamOptions => adapter.top.remove("stream_options"),
         RuleChange::Nulls => settings::nulls(adapter),
@@ -174,25 +195,47 @@ mod tests {
 
     /// Parses an engine with its version, such as `sglang 0.5.0`.
     fn identity(text: &str) -> EngineIdentity {
-        let (name, version) =
-            text.split_once(' ').map_or((text, None), |(name, version)| (name, Some(version)));
+        let (name, version) = text
+            .split_once(' ')
+            .map_or((text, None), |(name, version)| (name, Some(version)));
         let version = version.map(|version| version.parse().unwrap());
-        EngineIdentity { version, ..EngineIdentity::from(named(name).unwrap()) }
+        EngineIdentity {
+            version,
+            ..EngineIdentity::from(named(name).unwrap())
+        }
     }
 
     /// Returns the body that the engine receives, and the names of the rules that changed it.
     fn sent(to: &str, options: Options, body: &str) -> (String, Vec<&'static str>) {
         let body = Bytes::from(body.to_owned());
         let request = ChatRequest::recall(Api::Chat, &body).unwrap();
-        let plan = plan(&request, &body, &Route::new(identity(to), Arc::new(options), 1 << 20)).unwrap();
-        (String::from_utf8(plan.body.joined().to_vec()).unwrap(), plan.shape.adapted)
+        let plan = plan(
+            &request,
+            &body,
+            &Route::new(identity(to), Arc::new(options), 1 << 20),
+        )
+        .unwrap();
+        (
+            String::from_utf8(plan.body.joined().to_vec()).unwrap(),
+            plan.shape.adapted,
+        )
     }
 
     /// Engine, the client's body, the body that the engine receives, and the rules that are named.
     const CHANGES: &[(&str, &str, &str, &[&str])] = &[
         // A stop string, a limit and a message that need no change.
-        ("sglang", r#"{"stop":["a", "b"]}"#, r#"{"stop":["a", "b"]}"#, &[]),
-        ("sglang 0.5.11", r#"{"max_tokens":1}"#, r#"{"max_tokens":1}"#, &[]),
+        (
+            "sglang",
+            r#"{"stop":["a", "b"]}"#,
+            r#"{"stop":["a", "b"]}"#,
+            &[],
+        ),
+        (
+            "sglang 0.5.11",
+            r#"{"max_tokens":1}"#,
+            r#"{"max_tokens":1}"#,
+            &[],
+        ),
         (
             "openai",
             r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"}]}"#,
@@ -252,7 +295,12 @@ mod tests {
             r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"call00000","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","name":"f","content":"x","tool_call_id":"call00000"}]}"#,
             &["legacy_functions"],
         ),
-        ("vllm", r#"{"function_call":"auto","n":1}"#, r#"{"n":1}"#, &["legacy_functions"]),
+        (
+            "vllm",
+            r#"{"function_call":"auto","n":1}"#,
+            r#"{"n":1}"#,
+            &["legacy_functions"],
+        ),
         // Once the custom tool is left out, there is none to convert; a list of allowed tools alone stays.
         (
             "vllm",
@@ -301,7 +349,11 @@ mod tests {
             for rule in ENGINES.iter().flat_map(|engine| engine.rules()) {
                 let mut adapter = RequestAdapter::new(&request, body, &options, false);
                 if !adapter.may_change(rule.subject) {
-                    assert_eq!(apply(&mut adapter, rule.change), Ok(false), "{rule:?} {body}");
+                    assert_eq!(
+                        apply(&mut adapter, rule.change),
+                        Ok(false),
+                        "{rule:?} {body}"
+                    );
                     spared += 1;
                 }
             }
@@ -312,7 +364,10 @@ mod tests {
     /// Merging leaves the other messages to the rules of the engine.
     #[test]
     fn merged_system_messages_leave_the_others_to_be_adapted() {
-        let options = Options { system_messages: SystemMessages::Merge, ..Options::default() };
+        let options = Options {
+            system_messages: SystemMessages::Merge,
+            ..Options::default()
+        };
         let (sent, used) = sent(
             "vllm",
             options,

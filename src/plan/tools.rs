@@ -51,7 +51,10 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
     }
     let named = choice(adapter, "function").and_then(|function| json::member(function, "name"));
     if let Some(named) = named {
-        let one = adapter.top.elements("tools").find(|tool| name(tool.get()).as_ref() == Some(&named));
+        let one = adapter
+            .top
+            .elements("tools")
+            .find(|tool| name(tool.get()).as_ref() == Some(&named));
         if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
             adapter.top.set("tools", one);
         }
@@ -63,12 +66,17 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
 /// Converts the legacy members `functions` and `function_call` to `tools` and `tool_choice`.
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let Some(functions) = adapter.top.non_null("functions").and_then(json::elements) else {
-        return adapter.top.non_null("function_call").is_some() && adapter.top.remove("function_call");
+        return adapter.top.non_null("function_call").is_some()
+            && adapter.top.remove("function_call");
     };
-    let choice = adapter.top.non_null("function_call").map(|choice| match choice.starts_with('{') {
-        true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
-        false => choice.to_owned(),
-    });
+    let choice =
+        adapter
+            .top
+            .non_null("function_call")
+            .map(|choice| match choice.starts_with('{') {
+                true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
+                false => choice.to_owned(),
+            });
     // The newer form wins if the client sends both.
     if adapter.top.non_null("tools").is_none() {
         let mut tools = String::from("[");
@@ -90,7 +98,10 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Returns the object under the key `kind` in `tool_choice`, if the choice is an object of that type.
 fn choice<'d>(adapter: &'d RequestAdapter<'_>, kind: &str) -> Option<&'d str> {
-    let choice = adapter.top.non_null("tool_choice").filter(|json| json.starts_with('{'))?;
+    let choice = adapter
+        .top
+        .non_null("tool_choice")
+        .filter(|json| json.starts_with('{'))?;
     if json::member(choice, "type").as_deref() != Some(kind) {
         return None;
     }
@@ -98,14 +109,20 @@ fn choice<'d>(adapter: &'d RequestAdapter<'_>, kind: &str) -> Option<&'d str> {
 }
 
 pub(super) fn allowed(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> {
-    let Some(allowed) = choice(adapter, "allowed_tools") else { return Ok(false) };
+    let Some(allowed) = choice(adapter, "allowed_tools") else {
+        return Ok(false);
+    };
     const MODE: &str = "tool_choice.allowed_tools.mode";
     let mode = match json::member(allowed, "mode").as_deref() {
         Some("auto") => "\"auto\"",
         Some("required") => "\"required\"",
         _ => return Err(invalid(MODE, "it must be auto or required")),
     };
-    let names = raw_member(allowed, "tools").map(Raw::get).and_then(json::elements).into_iter().flatten();
+    let names = raw_member(allowed, "tools")
+        .map(Raw::get)
+        .and_then(json::elements)
+        .into_iter()
+        .flatten();
     let names: HashSet<_> = names.filter_map(|tool| name(tool.get())).collect();
     let tools = || adapter.top.elements("tools");
     let is_allowed = |tool: &Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
@@ -131,7 +148,10 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> 
     let mut any = false;
     if let Some(name) = choice(adapter, "custom").and_then(|custom| json::member(custom, "name")) {
         let name = quoted(&name);
-        adapter.top.set("tool_choice", format!("{{\"type\":\"function\",\"function\":{{\"name\":{name}}}}}"));
+        adapter.top.set(
+            "tool_choice",
+            format!("{{\"type\":\"function\",\"function\":{{\"name\":{name}}}}}"),
+        );
         any = true;
     }
     if adapter.request.custom_tools.is_empty() {
@@ -168,11 +188,20 @@ fn function(custom: &str, at: usize, out: &mut String) -> Result<(), Failure> {
     let format = raw_member(custom, "format").and_then(|format| json::member(format.get(), "type"));
     if format.is_some_and(|format| format != "text") {
         let param = format!("tools[{at}].custom.format");
-        return Err(unsupported_value(param, "the engine cannot keep a tool's input to a grammar"));
+        return Err(unsupported_value(
+            param,
+            "the engine cannot keep a tool's input to a grammar",
+        ));
     }
     let name = json::member(custom, "name").unwrap_or_default();
-    out.extend(["{\"type\":\"function\",\"function\":{\"name\":", &quoted(&name)]);
-    if let Some(told) = raw_member(custom, "description").map(Raw::get).filter(|json| *json != "null") {
+    out.extend([
+        "{\"type\":\"function\",\"function\":{\"name\":",
+        &quoted(&name),
+    ]);
+    if let Some(told) = raw_member(custom, "description")
+        .map(Raw::get)
+        .filter(|json| *json != "null")
+    {
         out.extend([",\"description\":", told]);
     }
     out.extend([",\"parameters\":", INPUT, "}}"]);

@@ -59,8 +59,9 @@ pub fn run(address: SocketAddr, scenarios: Vec<Scenario>, pace: Duration) -> io:
 /// # Errors
 /// Fails if the address is unavailable; the message contains it.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let told =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let told = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    };
     TcpListener::bind(address).map_err(told)
 }
 
@@ -68,10 +69,15 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// Fails if the listener cannot be used.
-pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    scenarios: Vec<Scenario>,
+    pace: Duration,
+) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     // Each event is sent at once, as engines do.
-    let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| _ = stream.set_nodelay(true));
+    let listener =
+        tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| _ = stream.set_nodelay(true));
     let stage = Arc::new(ReplayState { scenarios, pace });
     let router = Router::new()
         .route("/health", get(async || Response::new(Body::empty())))
@@ -95,15 +101,24 @@ impl ReplayState {
             return Ok(Some(found));
         }
         let ends_so = |scenario: &&Scenario| {
-            scenario.name.strip_suffix(name).is_some_and(|before| !name.is_empty() && before.ends_with('/'))
+            scenario
+                .name
+                .strip_suffix(name)
+                .is_some_and(|before| !name.is_empty() && before.ends_with('/'))
         };
         let found: Vec<_> = self.scenarios.iter().filter(ends_so).collect();
         match found.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one)),
             several => {
-                let names: Vec<_> = several.iter().map(|scenario| scenario.name.as_str()).collect();
-                Err(format!("Several scenarios are named {name}: {}.", names.join(", ")))
+                let names: Vec<_> = several
+                    .iter()
+                    .map(|scenario| scenario.name.as_str())
+                    .collect();
+                Err(format!(
+                    "Several scenarios are named {name}: {}.",
+                    names.join(", ")
+                ))
             }
         }
     }
@@ -111,20 +126,29 @@ impl ReplayState {
     fn choose(&self, method: &Method, path: &str, key: &LookupKey) -> Result<&Scenario, NoMatch> {
         // Like an engine without such a route, whatever the model's name.
         if self.scenarios.iter().all(|scenario| scenario.path != path) {
-            let text = format!("Nothing answers {method} {path} with stream = {}.", key.stream);
+            let text = format!(
+                "Nothing answers {method} {path} with stream = {}.",
+                key.stream
+            );
             return Err(NoMatch(StatusCode::NOT_FOUND, text));
         }
-        let named = self.named(&key.model).map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
+        let named = self
+            .named(&key.model)
+            .map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
         if let Some(scenario) = named {
             if scenario.path == path {
                 return Ok(scenario);
             }
-            let text =
-                format!("The scenario {} was recorded at {}, not at {path}.", scenario.name, scenario.path);
+            let text = format!(
+                "The scenario {} was recorded at {}, not at {path}.",
+                scenario.name, scenario.path
+            );
             return Err(NoMatch(StatusCode::BAD_REQUEST, text));
         }
         let alike = |scenario: &&Scenario| {
-            scenario.path == path && scenario.method == method.as_str() && scenario.stream == key.stream
+            scenario.path == path
+                && scenario.method == method.as_str()
+                && scenario.stream == key.stream
         };
         self.scenarios.iter().find(alike).ok_or_else(|| {
             let LookupKey { model, stream } = key;
@@ -156,10 +180,16 @@ struct LookupKey {
 
 impl LookupKey {
     fn read(body: &[u8]) -> Self {
-        let criteria =
-            std::str::from_utf8(body).ok().and_then(|text| json::read::<RequestFields<'_>>(text).ok());
-        let Some(criteria) = criteria else { return Self::default() };
-        let model = criteria.model.and_then(Text::of).map(|model| model.decoded().into_owned());
+        let criteria = std::str::from_utf8(body)
+            .ok()
+            .and_then(|text| json::read::<RequestFields<'_>>(text).ok());
+        let Some(criteria) = criteria else {
+            return Self::default();
+        };
+        let model = criteria
+            .model
+            .and_then(Text::of)
+            .map(|model| model.decoded().into_owned());
         Self {
             model: model.unwrap_or_default(),
             stream: criteria.stream.is_some_and(|stream| stream.get() == "true"),
@@ -203,29 +233,43 @@ fn answer(scenario: &Scenario, pace: Duration) -> Response<Body> {
 
 /// Returns an error in the format of vLLM, so that a proxy in front handles it as usual.
 fn error(status: StatusCode, text: &str) -> Response<Body> {
-    let kind = if status == StatusCode::NOT_FOUND { "NotFoundError" } else { "BadRequestError" };
+    let kind = if status == StatusCode::NOT_FOUND {
+        "NotFoundError"
+    } else {
+        "BadRequestError"
+    };
     let (message, code) = (json::quoted(text), status.as_str());
-    let body =
-        format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":"model","code":{code}}}}}"#);
+    let body = format!(
+        r#"{{"error":{{"message":{message},"type":"{kind}","param":"model","code":{code}}}}}"#
+    );
     json(status, body)
 }
 
 fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
     response
 }
 
 /// Lists the names of all scenarios. `owned_by` names the engine of each recording, from which a proxy detects the
 /// engine.
 async fn list(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let created = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let model = |scenario: &Scenario| ListedModel {
         id: scenario.name.clone(),
         created,
         owner: Some(
-            scenario.engine.and_then(|engine| engine.detection.owned_by).unwrap_or("replay").to_owned(),
+            scenario
+                .engine
+                .and_then(|engine| engine.detection.owned_by)
+                .unwrap_or("replay")
+                .to_owned(),
         ),
         ..ListedModel::default()
     };
@@ -237,11 +281,26 @@ async fn list(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
 
 /// Reports a version as vLLM does. SGLang does not have this route.
 async fn version(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
-    let is_sglang = |scenario: &Scenario| scenario.engine.is_some_and(|engine| engine.name == "sglang");
+    let is_sglang = |scenario: &Scenario| {
+        scenario
+            .engine
+            .is_some_and(|engine| engine.name == "sglang")
+    };
     if stage.scenarios.iter().all(is_sglang) {
         return json(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#);
     }
-    let recorded = stage.scenarios.iter().find(|scenario| !is_sglang(scenario) && scenario.version.is_some());
-    let version = recorded.and_then(|scenario| scenario.version).map(|version| version.to_string());
-    json(StatusCode::OK, format!(r#"{{"version":"{}"}}"#, version.as_deref().unwrap_or(VERSION)))
+    let recorded = stage
+        .scenarios
+        .iter()
+        .find(|scenario| !is_sglang(scenario) && scenario.version.is_some());
+    let version = recorded
+        .and_then(|scenario| scenario.version)
+        .map(|version| version.to_string());
+    json(
+        StatusCode::OK,
+        format!(
+            r#"{{"version":"{}"}}"#,
+            version.as_deref().unwrap_or(VERSION)
+        ),
+    )
 }

@@ -27,7 +27,12 @@ enum Pause {
 impl PlayedBody {
     /// Creates a body. `pace`: pause between two frames. `reset`: end with a connection error.
     pub(super) fn new(frames: Vec<Bytes>, pace: Duration, reset: bool) -> Self {
-        Self { frames: frames.into_iter(), pace, reset, pause: Pause::Turn }
+        Self {
+            frames: frames.into_iter(),
+            pace,
+            reset,
+            pause: Pause::Turn,
+        }
     }
 }
 
@@ -35,7 +40,10 @@ impl Body for PlayedBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
         match &mut this.pause {
             Pause::None => {}
@@ -55,7 +63,12 @@ impl Body for PlayedBody {
             };
             return Poll::Ready(Some(Ok(Frame::data(frame))));
         }
-        let cut = || io::Error::new(io::ErrorKind::ConnectionReset, "the recorded connection broke here");
+        let cut = || {
+            io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "the recorded connection broke here",
+            )
+        };
         Poll::Ready(std::mem::take(&mut this.reset).then(|| Err(cut())))
     }
 }

@@ -27,8 +27,11 @@ const TIMING: &str = "timing.txt";
 /// File with the body of a request that was no text; `body_raw` has it with replacement characters.
 const BINARY: &str = "request.bin";
 /// Kinds of bodies, with the content type to use if the head was not recorded.
-const KINDS: [(&str, &str); 3] =
-    [("sse", "text/event-stream; charset=utf-8"), ("json", "application/json"), ("txt", "text/plain")];
+const KINDS: [(&str, &str); 3] = [
+    ("sse", "text/event-stream; charset=utf-8"),
+    ("json", "application/json"),
+    ("txt", "text/plain"),
+];
 
 /// Recorded exchange: the facts by which a request selects it, and the answer.
 #[derive(Clone, Debug)]
@@ -106,10 +109,16 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
         let unreadable = |error| LoadError::Unreadable(path.clone(), error);
         let root = path.canonicalize().map_err(unreadable)?;
         let before = folders.len();
-        let mut walk = Walk { root: &root, seen: HashSet::new(), found: Vec::new() };
+        let mut walk = Walk {
+            root: &root,
+            seen: HashSet::new(),
+            found: Vec::new(),
+        };
         walk.search(&root)?;
         folders.extend(walk.found.into_iter().map(|folder| {
-            let name = folder.strip_prefix(root.parent().unwrap_or(&root)).unwrap_or(&folder);
+            let name = folder
+                .strip_prefix(root.parent().unwrap_or(&root))
+                .unwrap_or(&folder);
             (name.to_string_lossy().into_owned(), folder)
         }));
         if folders.len() == before {
@@ -118,19 +127,34 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
     }
     for (at, (name, folder)) in folders.iter().enumerate() {
         if let Some((_, other)) = folders.iter().take(at).find(|(other, _)| other == name) {
-            return Err(LoadError::Twice(name.clone(), other.clone(), folder.clone()));
+            return Err(LoadError::Twice(
+                name.clone(),
+                other.clone(),
+                folder.clone(),
+            ));
         }
     }
-    folders.into_iter().map(|(name, folder)| read(name, &folder)).collect()
+    folders
+        .into_iter()
+        .map(|(name, folder)| read(name, &folder))
+        .collect()
 }
 
 /// Checks that a scenario and its files are within the root: the folder may be somebody else's.
 fn check_links(root: &Path, folder: &Path) -> Result<(), LoadError> {
-    let stems =
-        STEMS.iter().flat_map(|stem| ["http", "sse", "json", "txt"].map(|kind| format!("{stem}.{kind}")));
+    let stems = STEMS
+        .iter()
+        .flat_map(|stem| ["http", "sse", "json", "txt"].map(|kind| format!("{stem}.{kind}")));
     let others = ["", REQUEST, BINARY, ROUTE, EOF, TIMING].map(str::to_owned);
-    for path in others.into_iter().chain(stems).map(|file| folder.join(file)).filter(|path| path.exists()) {
-        let real = path.canonicalize().map_err(|error| LoadError::Unreadable(path.clone(), error))?;
+    for path in others
+        .into_iter()
+        .chain(stems)
+        .map(|file| folder.join(file))
+        .filter(|path| path.exists())
+    {
+        let real = path
+            .canonicalize()
+            .map_err(|error| LoadError::Unreadable(path.clone(), error))?;
         if !real.starts_with(root) {
             return Err(LoadError::Outside(path));
         }
@@ -164,7 +188,9 @@ impl Walk<'_> {
         let mut below = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
-            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
             if path.is_dir() && !hidden {
                 below.push(path);
             }
@@ -177,8 +203,10 @@ impl Walk<'_> {
 fn read(name: String, folder: &Path) -> Result<Scenario, LoadError> {
     let text = |file: &str| {
         let path = folder.join(file);
-        let bytes = std::fs::read(&path).map_err(|error| LoadError::Unreadable(path.clone(), error))?;
-        String::from_utf8(bytes).map_err(|_| LoadError::Malformed(path, "it is not UTF-8".to_owned()))
+        let bytes =
+            std::fs::read(&path).map_err(|error| LoadError::Unreadable(path.clone(), error))?;
+        String::from_utf8(bytes)
+            .map_err(|_| LoadError::Malformed(path, "it is not UTF-8".to_owned()))
     };
     let optional = |file: &str| folder.join(file).is_file().then(|| text(file)).transpose();
     let malformed = |file: &str, why: String| LoadError::Malformed(folder.join(file), why);
@@ -198,31 +226,54 @@ fn read(name: String, folder: &Path) -> Result<Scenario, LoadError> {
         }
     }
     if let Some(bytes) = binary(folder)? {
-        let raw = RecordedRequest::read(&request).ok().and_then(|request| request.body_raw);
+        let raw = RecordedRequest::read(&request)
+            .ok()
+            .and_then(|request| request.body_raw);
         if raw.is_some_and(|raw| raw != String::from_utf8_lossy(&bytes)) {
-            return Err(malformed(BINARY, "it is not the body_raw of request.json".to_owned()));
+            return Err(malformed(
+                BINARY,
+                "it is not the body_raw of request.json".to_owned(),
+            ));
         }
     }
-    let route = optional(ROUTE)?.map(|text| Route::of_record(&text)).transpose();
-    let identity = route.map_err(|why| malformed(ROUTE, visible(&why)))?.map(|route| route.identity);
-    let engine = identity.map(|identity| identity.engine).filter(|engine| engine.is_known());
-    let recorded = Recorded { request: &request, head: head.as_deref(), kind, body: &body, reset };
+    let route = optional(ROUTE)?
+        .map(|text| Route::of_record(&text))
+        .transpose();
+    let identity = route
+        .map_err(|why| malformed(ROUTE, visible(&why)))?
+        .map(|route| route.identity);
+    let engine = identity
+        .map(|identity| identity.engine)
+        .filter(|engine| engine.is_known());
+    let recorded = Recorded {
+        request: &request,
+        head: head.as_deref(),
+        kind,
+        body: &body,
+        reset,
+    };
     let scenario = Scenario::new(name, engine.or_else(|| engine_of(folder)), &recorded);
-    let scenario =
-        scenario.map_err(|(file, why)| malformed(if file == HEAD { &head_file } else { file }, why))?;
-    Ok(Scenario { version: identity.and_then(|identity| identity.version), ..scenario })
+    let scenario = scenario
+        .map_err(|(file, why)| malformed(if file == HEAD { &head_file } else { file }, why))?;
+    Ok(Scenario {
+        version: identity.and_then(|identity| identity.version),
+        ..scenario
+    })
 }
 
 /// Returns the body of a request that was no text.
 fn binary(folder: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     let path = folder.join(BINARY);
     let read = path.is_file().then(|| std::fs::read(&path));
-    read.transpose().map_err(|error| LoadError::Unreadable(path, error))
+    read.transpose()
+        .map_err(|error| LoadError::Unreadable(path, error))
 }
 
 /// Returns the body of the answer, with the stem and the extension of its file.
 fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), LoadError> {
-    let all = STEMS.iter().flat_map(|stem| KINDS.map(|(kind, _)| (*stem, kind, format!("{stem}.{kind}"))));
+    let all = STEMS
+        .iter()
+        .flat_map(|stem| KINDS.map(|(kind, _)| (*stem, kind, format!("{stem}.{kind}"))));
     let mut found = all.filter(|(_, _, file)| folder.join(file).is_file());
     if let Some((stem, kind, name)) = found.next() {
         if let Some((.., other)) = found.next() {
@@ -237,20 +288,24 @@ fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), LoadErro
     if folder.join("response.http").is_file() {
         return Ok(("response", "txt", Vec::new()));
     }
-    let why = "the engine's answer is missing: upstream.sse, upstream.json or upstream.txt".to_owned();
+    let why =
+        "the engine's answer is missing: upstream.sse, upstream.json or upstream.txt".to_owned();
     Err(LoadError::Malformed(folder.to_owned(), why))
 }
 
 /// Returns the engine after which the folder or one above it is named: `vllm`, `vllm-0.21.0`.
 fn engine_of(folder: &Path) -> Option<&'static Engine> {
-    folder.ancestors().filter_map(|above| above.file_name()?.to_str()).find_map(|name| {
-        let of = |engine: &&&Engine| {
-            let rest = name.strip_prefix(engine.name);
-            engine.detection.owned_by.is_some()
-                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
-        ENGINES.iter().find(of).copied()
-    })
+    folder
+        .ancestors()
+        .filter_map(|above| above.file_name()?.to_str())
+        .find_map(|name| {
+            let of = |engine: &&&Engine| {
+                let rest = name.strip_prefix(engine.name);
+                engine.detection.owned_by.is_some()
+                    && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            };
+            ENGINES.iter().find(of).copied()
+        })
 }
 
 object! {
@@ -277,8 +332,11 @@ impl Scenario {
         engine: Option<&'static Engine>,
         recorded: &Recorded<'_>,
     ) -> Result<Self, FileError> {
-        let request = RecordedRequest::read(recorded.request).map_err(|why| ("request.json", why))?;
-        let body = request.body.and_then(|body| json::read::<Body<'_>>(body.get()).ok());
+        let request =
+            RecordedRequest::read(recorded.request).map_err(|why| ("request.json", why))?;
+        let body = request
+            .body
+            .and_then(|body| json::read::<Body<'_>>(body.get()).ok());
         let (status, headers) = head(recorded)?;
         let events = recorded.kind == "sse";
         let bytes = Bytes::copy_from_slice(recorded.body);
@@ -288,8 +346,15 @@ impl Scenario {
             version: None,
             method: request.method,
             // Requests are told apart without their queries.
-            path: request.path.split('?').next().unwrap_or_default().to_owned(),
-            stream: body.and_then(|body| body.stream).is_some_and(|stream| stream.get() == "true"),
+            path: request
+                .path
+                .split('?')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            stream: body
+                .and_then(|body| body.stream)
+                .is_some_and(|stream| stream.get() == "true"),
             status,
             headers,
             frames: if events { frames(&bytes) } else { vec![bytes] },
@@ -303,29 +368,49 @@ impl Scenario {
 fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), FileError> {
     let mut headers = HeaderMap::new();
     let Some(text) = recorded.head else {
-        let label =
-            KINDS.iter().find(|(kind, _)| *kind == recorded.kind).map_or("text/plain", |(_, label)| label);
+        let label = KINDS
+            .iter()
+            .find(|(kind, _)| *kind == recorded.kind)
+            .map_or("text/plain", |(_, label)| label);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(label));
         return Ok((StatusCode::OK, headers));
     };
-    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    let mut lines = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("");
-    let status = first.split(' ').nth(1).filter(|_| first.starts_with("HTTP/"));
+    let status = first
+        .split(' ')
+        .nth(1)
+        .filter(|_| first.starts_with("HTTP/"));
     let status = status
         .and_then(|word| StatusCode::from_bytes(word.as_bytes()).ok())
         .filter(|status| !status.is_informational())
-        .ok_or_else(|| (HEAD, "line 1: it must be a status line such as HTTP/1.1 200 OK".to_owned()))?;
+        .ok_or_else(|| {
+            (
+                HEAD,
+                "line 1: it must be a status line such as HTTP/1.1 200 OK".to_owned(),
+            )
+        })?;
     for (at, line) in lines.enumerate() {
         let field = line.split_once(':').and_then(|(name, value)| {
-            Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value.trim()).ok()?))
+            Some((
+                name.parse::<HeaderName>().ok()?,
+                HeaderValue::from_str(value.trim()).ok()?,
+            ))
         });
         let Some((name, value)) = field else {
             return Err((
                 HEAD,
-                format!("line {}: it must be a header such as content-type: text/plain", at + 2),
+                format!(
+                    "line {}: it must be a header such as content-type: text/plain",
+                    at + 2
+                ),
             ));
         };
-        if ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) && name != "keep-alive" {
+        if ![CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) && name != "keep-alive"
+        {
             headers.append(name, value);
         }
     }
@@ -385,7 +470,13 @@ mod tests {
     #[test]
     fn mistakes_name_file_and_field() {
         let new = |request: &str, head: &str| {
-            let recorded = Recorded { request, head: Some(head), kind: "txt", body: b"", reset: false };
+            let recorded = Recorded {
+                request,
+                head: Some(head),
+                kind: "txt",
+                body: b"",
+                reset: false,
+            };
             Scenario::new("a", None, &recorded).map(|scenario| scenario.status.as_u16())
         };
         let ok = "HTTP/1.1 404 Not Found\r\nX-A: b\r\n";
@@ -393,11 +484,26 @@ mod tests {
         for (request, head, file, why) in [
             ("[", ok, "request.json", "not a JSON object"),
             ("{}", ok, "request.json", "path: missing"),
-            (r#"{"path":1}"#, ok, "request.json", "path: it must be a string"),
+            (
+                r#"{"path":1}"#,
+                ok,
+                "request.json",
+                "path: it must be a string",
+            ),
             (r#"{"path":"a"}"#, ok, "request.json", "path: it must begin"),
-            (r#"{"path":"/a","method":1}"#, ok, "request.json", "method: it must be a string"),
+            (
+                r#"{"path":"/a","method":1}"#,
+                ok,
+                "request.json",
+                "method: it must be a string",
+            ),
             (r#"{"path":"/a"}"#, "nonsense", "upstream.http", "line 1"),
-            (r#"{"path":"/a"}"#, "HTTP/1.1 200 OK\nx", "upstream.http", "line 2"),
+            (
+                r#"{"path":"/a"}"#,
+                "HTTP/1.1 200 OK\nx",
+                "upstream.http",
+                "line 2",
+            ),
         ] {
             let (at, text) = new(request, head).unwrap_err();
             assert_eq!(at, file, "{request} {head}");

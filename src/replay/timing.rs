@@ -9,11 +9,16 @@ pub(super) fn check(text: &str) -> Result<usize, String> {
             continue;
         }
         let read = line.split_once(' ').and_then(|(time, bytes)| {
-            let is_time = time.parse::<f64>().is_ok_and(|time| time.is_finite() && time >= 0.0);
+            let is_time = time
+                .parse::<f64>()
+                .is_ok_and(|time| time.is_finite() && time >= 0.0);
             bytes.trim_start().parse::<usize>().ok().filter(|_| is_time)
         });
         let bytes = read.ok_or_else(|| {
-            format!("line {}: it must be milliseconds and a number of bytes, such as 65.2 263", at + 1)
+            format!(
+                "line {}: it must be milliseconds and a number of bytes, such as 65.2 263",
+                at + 1
+            )
         })?;
         sum = sum.saturating_add(bytes);
     }
@@ -29,7 +34,11 @@ pub(super) fn difference(body: &[u8], sum: usize) -> Option<String> {
     }
     let last = body.strip_suffix(b"\n").unwrap_or(body);
     let line = 1 + last.iter().filter(|byte| **byte == b'\n').count();
-    let how = if has < sum { "it was cut" } else { "something was added" };
+    let how = if has < sum {
+        "it was cut"
+    } else {
+        "something was added"
+    };
     Some(format!(
         "line {line}: it ends here with {has} bytes, and the reads in timing.txt have {sum} together: {how}. If that was \
          on purpose, delete timing.txt"
@@ -43,7 +52,14 @@ mod tests {
     #[test]
     fn reads_are_added() {
         assert_eq!(check("# ms, bytes\n65.2 263\r\n79.701  22\n\n"), Ok(285));
-        for text in ["1.0 2\n3", "1.0 2\nx 3", "1.0 2\n3 x", "1.0 2\nNaN 3", "1.0 2\n-1 3", "1.0 2\n3 -1"] {
+        for text in [
+            "1.0 2\n3",
+            "1.0 2\nx 3",
+            "1.0 2\n3 x",
+            "1.0 2\nNaN 3",
+            "1.0 2\n-1 3",
+            "1.0 2\n3 -1",
+        ] {
             let why = check(text).unwrap_err();
             assert!(
                 why.starts_with("line 2: it must be milliseconds and a number of bytes"),

@@ -11,11 +11,21 @@ use crate::json::{self, Members, Raw, Text, compacted};
 use crate::wire::fault::Failure;
 use std::borrow::Cow;
 
-const KNOWN: &[&str] =
-    &["input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"];
+const KNOWN: &[&str] = &[
+    "input_file_id",
+    "endpoint",
+    "completion_window",
+    "metadata",
+    "output_expires_after",
+];
 
 /// Paths that the lines of a batch may request.
-const ENDPOINTS: [&str; 4] = ["/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/embeddings"];
+const ENDPOINTS: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/completions",
+    "/v1/embeddings",
+];
 
 /// Longest `custom_id`, in bytes.
 const LONGEST_ID: usize = 512;
@@ -52,8 +62,12 @@ impl BatchRequest {
         };
         let (input, endpoint) = (text("input_file_id")?, text("endpoint")?);
         let known = ENDPOINTS.into_iter().find(|known| *known == endpoint);
-        let endpoint = known
-            .ok_or_else(|| invalid("endpoint", &format!("it must be one of {}", ENDPOINTS.join(", "))))?;
+        let endpoint = known.ok_or_else(|| {
+            invalid(
+                "endpoint",
+                &format!("it must be one of {}", ENDPOINTS.join(", ")),
+            )
+        })?;
         if text("completion_window")? != "24h" {
             return Err(invalid("completion_window", "it must be 24h"));
         }
@@ -62,13 +76,21 @@ impl BatchRequest {
             None => None,
             Some(field) => {
                 let members = Members::of(field.value.get()).unwrap_or_default();
-                let anchor = members.get("anchor").and_then(Text::of).map(|text| text.decoded());
+                let anchor = members
+                    .get("anchor")
+                    .and_then(Text::of)
+                    .map(|text| text.decoded());
                 let seconds = members.get("seconds").and_then(json::integer);
                 Some(expiry("output_expires_after", anchor.as_deref(), seconds)?)
             }
         };
         let metadata = from.get("metadata").map(|field| compacted(field.value));
-        Ok(Self { input, endpoint, metadata, results_expire_after })
+        Ok(Self {
+            input,
+            endpoint,
+            metadata,
+            results_expire_after,
+        })
     }
 }
 
@@ -81,7 +103,12 @@ pub fn expiry(param: &str, anchor: Option<&str>, seconds: Option<u64>) -> Result
         return Err(invalid(format!("{param}.anchor"), "it must be created_at"));
     }
     let seconds = seconds.filter(|seconds| EXPIRY.contains(seconds));
-    seconds.ok_or_else(|| invalid(format!("{param}.seconds"), "it must be from 3600 to 2592000"))
+    seconds.ok_or_else(|| {
+        invalid(
+            format!("{param}.seconds"),
+            "it must be from 3600 to 2592000",
+        )
+    })
 }
 
 /// Line of a batch's input.
@@ -125,38 +152,75 @@ impl<'a> BatchLine<'a> {
         };
         let custom_id = text("custom_id")?;
         // JSON allows one half of a surrogate pair, which UTF-8 does not: the client would not find its line again.
-        let is_whole =
-            || members.get("custom_id").and_then(Text::of).and_then(|id| id.characters()).is_some();
+        let is_whole = || {
+            members
+                .get("custom_id")
+                .and_then(Text::of)
+                .and_then(|id| id.characters())
+                .is_some()
+        };
         if custom_id.contains(char::REPLACEMENT_CHARACTER) && !is_whole() {
-            return Err(problem("invalid_value", "custom_id", "must be Unicode, without lone surrogates"));
+            return Err(problem(
+                "invalid_value",
+                "custom_id",
+                "must be Unicode, without lone surrogates",
+            ));
         }
         if custom_id.is_empty() || custom_id.len() > LONGEST_ID {
-            return Err(problem("invalid_value", "custom_id", "must have from 1 to 512 bytes"));
+            return Err(problem(
+                "invalid_value",
+                "custom_id",
+                "must have from 1 to 512 bytes",
+            ));
         }
         if text("method")? != "POST" {
             return Err(problem("invalid_method", "method", "must be POST"));
         }
         if text("url")? != endpoint {
-            return Err(problem("invalid_url", "url", "must be the endpoint of the batch"));
+            return Err(problem(
+                "invalid_url",
+                "url",
+                "must be the endpoint of the batch",
+            ));
         }
-        let body = members.get("body").map(Raw::get).filter(|body| body.starts_with('{'));
-        let body = body.ok_or_else(|| problem("missing_required_parameter", "body", "must be an object"))?;
-        let request =
-            Members::of(body).ok_or_else(|| problem("invalid_json_line", "body", "is not a JSON object"))?;
+        let body = members
+            .get("body")
+            .map(Raw::get)
+            .filter(|body| body.starts_with('{'));
+        let body =
+            body.ok_or_else(|| problem("missing_required_parameter", "body", "must be an object"))?;
+        let request = Members::of(body)
+            .ok_or_else(|| problem("invalid_json_line", "body", "is not a JSON object"))?;
         // A stream has no place on a line, and a background response would escape the limits of the batch.
         for key in ["stream", "background"] {
             if request.get(key).is_some_and(|value| value.get() == "true") {
                 let message = format!("The body of a line may not have \"{key}\": true.");
-                return Err(LineProblem { code: "invalid_value", message, param: Some("body") });
+                return Err(LineProblem {
+                    code: "invalid_value",
+                    message,
+                    param: Some("body"),
+                });
             }
         }
-        let model = request.get("model").and_then(Text::of).map(|text| text.decoded()).unwrap_or_default();
-        Ok(Self { custom_id, model, body })
+        let model = request
+            .get("model")
+            .and_then(Text::of)
+            .map(|text| text.decoded())
+            .unwrap_or_default();
+        Ok(Self {
+            custom_id,
+            model,
+            body,
+        })
     }
 }
 
 fn problem(code: &'static str, key: &'static str, what: &str) -> LineProblem {
-    LineProblem { code, message: format!("The field '{key}' {what}."), param: Some(key) }
+    LineProblem {
+        code,
+        message: format!("The field '{key}' {what}."),
+        param: Some(key),
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +231,8 @@ mod tests {
 
     #[test]
     fn requests_for_batches_are_read() {
-        let body = br#"{"input_file_id":"file-1","endpoint":"/v1/embeddings","completion_window":"24h",
+        let body =
+            br#"{"input_file_id":"file-1","endpoint":"/v1/embeddings","completion_window":"24h",
             "metadata":{"a" : "b"},"output_expires_after":{"anchor":"created_at","seconds":3600}}"#;
         let read = BatchRequest::read(body, &RULES).unwrap();
         let metadata = Some(r#"{"a":"b"}"#.to_owned());
@@ -182,8 +247,14 @@ mod tests {
             (r#"{}"#, "input_file_id"),
             (r#"{"input_file_id":1}"#, "input_file_id"),
             (r#"{"input_file_id":"f"}"#, "endpoint"),
-            (r#"{"input_file_id":"f","endpoint":"/v1/models"}"#, "endpoint"),
-            (r#"{"input_file_id":"f","endpoint":"/v1/responses"}"#, "completion_window"),
+            (
+                r#"{"input_file_id":"f","endpoint":"/v1/models"}"#,
+                "endpoint",
+            ),
+            (
+                r#"{"input_file_id":"f","endpoint":"/v1/responses"}"#,
+                "completion_window",
+            ),
             (
                 r#"{"input_file_id":"f","endpoint":"/v1/responses","completion_window":"1h"}"#,
                 "completion_window",
@@ -204,10 +275,12 @@ mod tests {
 
     #[test]
     fn lines_are_read_and_what_is_wrong_is_named() {
-        let line =
-            r#"{"custom_id":"a","method":"POST","url":"/v1/responses","body":{"model":"m","input":"x"}}"#;
+        let line = r#"{"custom_id":"a","method":"POST","url":"/v1/responses","body":{"model":"m","input":"x"}}"#;
         let read = BatchLine::read(line, "/v1/responses").unwrap();
-        assert_eq!((&*read.custom_id, &*read.model, read.body), ("a", "m", r#"{"model":"m","input":"x"}"#));
+        assert_eq!(
+            (&*read.custom_id, &*read.model, read.body),
+            ("a", "m", r#"{"model":"m","input":"x"}"#)
+        );
         for (line, code) in [
             ("", "invalid_json_line"),
             ("[]", "invalid_json_line"),
@@ -216,16 +289,29 @@ mod tests {
             (r#"{"custom_id":1}"#, "invalid_type"),
             (r#"{"custom_id":""}"#, "invalid_value"),
             (r#"{"custom_id":"a\ud800"}"#, "invalid_value"),
-            (r#"{"custom_id":"a\ufffd","method":"GET"}"#, "invalid_method"),
+            (
+                r#"{"custom_id":"a\ufffd","method":"GET"}"#,
+                "invalid_method",
+            ),
             (r#"{"custom_id":"a","method":"GET"}"#, "invalid_method"),
-            (r#"{"custom_id":"a","method":"POST","url":"/v1/models"}"#, "invalid_url"),
-            (r#"{"custom_id":"a","method":"POST","url":"/v1/responses"}"#, "missing_required_parameter"),
+            (
+                r#"{"custom_id":"a","method":"POST","url":"/v1/models"}"#,
+                "invalid_url",
+            ),
+            (
+                r#"{"custom_id":"a","method":"POST","url":"/v1/responses"}"#,
+                "missing_required_parameter",
+            ),
             (
                 r#"{"custom_id":"a","method":"POST","url":"/v1/responses","body":{"stream":true}}"#,
                 "invalid_value",
             ),
         ] {
-            assert_eq!(BatchLine::read(line, "/v1/responses").unwrap_err().code, code, "{line}");
+            assert_eq!(
+                BatchLine::read(line, "/v1/responses").unwrap_err().code,
+                code,
+                "{line}"
+            );
         }
     }
 }

@@ -75,8 +75,13 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         None => max_tokens,
     };
     check_sampling(from)?;
-    let tools = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
-    if from.get("functions").is_some_and(|functions| functions.value.get().starts_with('[')) {
+    let tools = from
+        .limited("tools", from.caps().tools, "max_tools")?
+        .unwrap_or_default();
+    if from
+        .get("functions")
+        .is_some_and(|functions| functions.value.get().starts_with('['))
+    {
         from.limited("functions", from.caps().tools, "max_tools")?;
     }
     let forced_function = forced_function(from)?;
@@ -103,10 +108,14 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         extensions: from.extensions(),
         limit,
         forced_function,
-        one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),
+        one_call: from
+            .get("parallel_tool_calls")
+            .is_some_and(|parallel| parallel.value.get() == "false"),
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
-        hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
+        hides_reasoning: from
+            .get("include_reasoning")
+            .is_some_and(|value| value.value.get() == "false"),
         places: TextSpans {
             model: from.place("model"),
             messages: from.place("messages"),
@@ -134,7 +143,9 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
 /// Checks the structure that every chat template needs: a list of objects with a role and content of a known kind.
 /// Returns the edits to media addresses, and the structured messages with their indices and ranges.
 pub(super) fn messages(from: &Checked<'_>) -> Result<(Edits, Vec<NumberedMessage>), Failure> {
-    let all = from.limited("messages", from.caps().messages, "max_messages")?.unwrap_or_default();
+    let all = from
+        .limited("messages", from.caps().messages, "max_messages")?
+        .unwrap_or_default();
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
@@ -150,15 +161,29 @@ pub(super) fn messages(from: &Checked<'_>) -> Result<(Edits, Vec<NumberedMessage
         let members = from.members(*message)?;
         no_duplicates(
             &members,
-            &["role", "content", "tool_calls", "reasoning", "reasoning_content"],
+            &[
+                "role",
+                "content",
+                "tool_calls",
+                "reasoning",
+                "reasoning_content",
+            ],
             format_args!("{path}."),
         )?;
-        let find = |key: &str| members.iter().find(|member| member.key == key).map(|member| member.value);
+        let find = |key: &str| {
+            members
+                .iter()
+                .find(|member| member.key == key)
+                .map(|member| member.value)
+        };
         if find("role").and_then(Text::of).is_none() {
             return Err(invalid(format!("{path}.role"), "it must be a string"));
         }
         if find("content").is_some_and(|content| !content.get().starts_with(['"', '[', 'n'])) {
-            return Err(invalid(format!("{path}.content"), "it must be a string, a list of parts or null"));
+            return Err(invalid(
+                format!("{path}.content"),
+                "it must be a string, a list of parts or null",
+            ));
         }
         if find("tool_calls").is_some_and(|calls| !calls.get().starts_with(['[', 'n'])) {
             return Err(invalid(format!("{path}.tool_calls"), "it must be a list"));
@@ -170,7 +195,10 @@ pub(super) fn messages(from: &Checked<'_>) -> Result<(Edits, Vec<NumberedMessage
         if !is_plain(&members, at + 1 == all.len()) {
             count += members.len();
             if count > most {
-                return Err(invalid("messages", &format!("they may have at most {most} members together")));
+                return Err(invalid(
+                    "messages",
+                    &format!("they may have at most {most} members together"),
+                ));
             }
             notable.push((at, place(from.text, message.get())));
         }
@@ -180,10 +208,22 @@ pub(super) fn messages(from: &Checked<'_>) -> Result<(Edits, Vec<NumberedMessage
 
 /// Fails if content has more parts than a message may have. Short content cannot exceed the limit and is not
 /// parsed.
-fn check_parts(from: &Checked<'_>, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
+fn check_parts(
+    from: &Checked<'_>,
+    content: Raw<'_>,
+    path: impl Fn() -> String,
+) -> Result<(), Failure> {
     let content = content.get();
-    if content.len() > PARTS && from.strings.elements(content).is_some_and(|parts| parts.count() > PARTS) {
-        return Err(invalid(path(), &format!("it may have at most {PARTS} parts")));
+    if content.len() > PARTS
+        && from
+            .strings
+            .elements(content)
+            .is_some_and(|parts| parts.count() > PARTS)
+    {
+        return Err(invalid(
+            path(),
+            &format!("it may have at most {PARTS} parts"),
+        ));
     }
     Ok(())
 }
@@ -210,12 +250,18 @@ fn custom_name(tool: Raw<'_>) -> Option<String> {
 /// Fails on a `tool_choice` that requires a call although there are no tools: vLLM, SGLang and the service refuse
 /// it (capture sglang-0.5.12/err-tool-choice-required-no-tools).
 fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
-    let Some(field) = from.get("tool_choice") else { return Ok(()) };
+    let Some(field) = from.get("tool_choice") else {
+        return Ok(());
+    };
     let kind = || json::member(field.value.get(), "type");
     let forces = field.value.get() == "\"required\""
-        || field.value.get().starts_with('{') && matches!(kind().as_deref(), Some("function" | "custom"));
+        || field.value.get().starts_with('{')
+            && matches!(kind().as_deref(), Some("function" | "custom"));
     if forces {
-        Err(invalid("tool_choice", "it requires a call, but the request has no tools"))
+        Err(invalid(
+            "tool_choice",
+            "it requires a call, but the request has no tools",
+        ))
     } else {
         Ok(())
     }
@@ -223,25 +269,42 @@ fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
 
 /// Returns the function or custom tool that `tool_choice` forces. Fails on an invalid choice.
 fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
-    let Some(field) = from.get("tool_choice") else { return Ok(None) };
+    let Some(field) = from.get("tool_choice") else {
+        return Ok(None);
+    };
     if let Some(word) = Text::of(field.value) {
         return match word.decoded().as_ref() {
             "none" | "auto" | "required" => Ok(None),
-            _ => Err(invalid("tool_choice", "it must be none, auto, required or an object")),
+            _ => Err(invalid(
+                "tool_choice",
+                "it must be none, auto, required or an object",
+            )),
         };
     }
     let choice = from.object("tool_choice", field)?;
     no_duplicates(&choice, &["type", "function", "custom"], "tool_choice.")?;
     fn member<'a>(members: &[Field<'a>], key: &str) -> Option<Raw<'a>> {
-        members.iter().find(|member| member.key == key).map(|member| member.value)
+        members
+            .iter()
+            .find(|member| member.key == key)
+            .map(|member| member.value)
     }
-    let tool = ["custom", "function"].into_iter().find_map(|kind| Some((kind, member(&choice, kind)?)));
-    let Some((kind, tool)) = tool else { return Ok(None) };
+    let tool = ["custom", "function"]
+        .into_iter()
+        .find_map(|kind| Some((kind, member(&choice, kind)?)));
+    let Some((kind, tool)) = tool else {
+        return Ok(None);
+    };
     let path = format!("tool_choice.{kind}");
-    let tool = from.members(tool).map_err(|_| invalid(&*path, "it must be an object"))?;
+    let tool = from
+        .members(tool)
+        .map_err(|_| invalid(&*path, "it must be an object"))?;
     no_duplicates(&tool, &["name"], format_args!("{path}."))?;
-    let name = member(&tool, "name").and_then(Text::of).map(|name| name.decoded().into_owned());
-    name.map(Some).ok_or_else(|| invalid(format!("{path}.name"), "it must be a string"))
+    let name = member(&tool, "name")
+        .and_then(Text::of)
+        .map(|name| name.decoded().into_owned());
+    name.map(Some)
+        .ok_or_else(|| invalid(format!("{path}.name"), "it must be a string"))
 }
 
 #[cfg(test)]
@@ -256,17 +319,30 @@ mod tests {
     }
 
     fn with(members: &str) -> Result<ChatRequest, Failure> {
-        read(&format!(r#"{{"messages":[{{"role":"user","content":"a"}}],{members}}}"#), &Rules::ANSWERED)
+        read(
+            &format!(r#"{{"messages":[{{"role":"user","content":"a"}}],{members}}}"#),
+            &Rules::ANSWERED,
+        )
     }
 
     /// Structured messages are parsed once more for the engine: all of them together are limited (property P15).
     #[test]
     fn structured_messages_have_a_limited_number_of_members() {
-        let message = |members: usize| format!(r#"{{"role":"user"{}}}"#, ",\"a\":0".repeat(members - 1));
-        let rules = Rules { caps: Caps { messages: 3, ..Caps::PLAIN }, ..Rules::ANSWERED };
+        let message =
+            |members: usize| format!(r#"{{"role":"user"{}}}"#, ",\"a\":0".repeat(members - 1));
+        let rules = Rules {
+            caps: Caps {
+                messages: 3,
+                ..Caps::PLAIN
+            },
+            ..Rules::ANSWERED
+        };
         let read = |counts: &[usize]| {
             let messages: Vec<_> = counts.iter().map(|count| message(*count)).collect();
-            read(&format!("{{\"messages\":[{}]}}", messages.join(",")), &rules)
+            read(
+                &format!("{{\"messages\":[{}]}}", messages.join(",")),
+                &rules,
+            )
         };
         assert!(read(&[4096, 4095, 1]).is_ok());
         assert!(read(&[4096, 4096]).is_ok(), "8192 members");
@@ -281,7 +357,10 @@ mod tests {
     #[test]
     fn content_has_a_limited_number_of_parts() {
         let content = |content: &str| {
-            read(&format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#), &Rules::ANSWERED)
+            read(
+                &format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#),
+                &Rules::ANSWERED,
+            )
         };
         let parts = |count: usize| content(&format!("[{}0]", "0,".repeat(count - 1)));
         assert!(parts(65_536).is_ok());
@@ -292,7 +371,10 @@ mod tests {
             "Invalid value for 'messages[0].content': it may have at most 65536 parts."
         );
         let text = "a".repeat(70_000);
-        assert!(content(&format!("\"{text}\"")).is_ok(), "a long text is one part");
+        assert!(
+            content(&format!("\"{text}\"")).is_ok(),
+            "a long text is one part"
+        );
         assert!(content(&format!(r#"[{{"type":"text","text":"{text}"}}]"#)).is_ok());
     }
 
@@ -319,7 +401,10 @@ mod tests {
             "null",
             r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#,
         ] {
-            assert!(with(&format!("\"tool_choice\":{choice}")).is_ok(), "{choice}");
+            assert!(
+                with(&format!("\"tool_choice\":{choice}")).is_ok(),
+                "{choice}"
+            );
         }
         assert!(with(r#""tool_choice":"required","functions":[{"name":"f"}]"#).is_ok());
     }
@@ -329,10 +414,16 @@ mod tests {
         let tools = r#"{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"c"}}"#;
         for (choice, forced) in [
             (r#"{"type":"function","function":{"name":"f"}}"#, Some("f")),
-            (r#"{"function":{"strict":true,"name":"f"},"type":"function"}"#, Some("f")),
+            (
+                r#"{"function":{"strict":true,"name":"f"},"type":"function"}"#,
+                Some("f"),
+            ),
             (r#"{"type":"custom","custom":{"name":"c"}}"#, Some("c")),
             (r#""required""#, None),
-            (r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#, None),
+            (
+                r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#,
+                None,
+            ),
         ] {
             let request = with(&format!("\"tools\":[{tools}],\"tool_choice\":{choice}")).unwrap();
             assert_eq!(request.forced_function.as_deref(), forced, "{choice}");

@@ -40,8 +40,14 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// Forbidden keys in `chat_template_kwargs`, which would override the template's own arguments.
-const FORBIDDEN_TEMPLATE: &[&str] =
-    &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
+const FORBIDDEN_TEMPLATE: &[&str] = &[
+    "tokenize",
+    "tokenizer",
+    "conversation",
+    "tools",
+    "documents",
+    "chat_template",
+];
 
 /// Objects that are searched for forbidden fields too: client libraries merge `extra_body` into the request, and
 /// so do some engines.
@@ -64,17 +70,25 @@ fn forbidden(param: String) -> Failure {
     let message = format!(
         "The parameter '{param}' is not allowed. Who runs this service can allow it: allowed_fields = [\"{param}\"] in [requests]."
     );
-    Failure::from(Fault::ForbiddenParameter).with_message(message).with_param(param)
+    Failure::from(Fault::ForbiddenParameter)
+        .with_message(message)
+        .with_param(param)
 }
 
 pub(super) fn repeated(param: String) -> Failure {
     let message = format!("The key '{param}' occurs twice.");
-    Failure::from(Fault::DuplicateKey).with_message(message).with_param(param)
+    Failure::from(Fault::DuplicateKey)
+        .with_message(message)
+        .with_param(param)
 }
 
 /// Fails on a field reserved for engines and routers, unless the operator has allowed it.
 pub(super) fn check_reserved_field(param: &str, rules: &Rules) -> Result<(), Failure> {
-    if FORBIDDEN.contains(&param) && !rules.allows(param) { Err(forbidden(param.to_owned())) } else { Ok(()) }
+    if FORBIDDEN.contains(&param) && !rules.allows(param) {
+        Err(forbidden(param.to_owned()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Fails if a key of `keys` (at most 128) occurs twice in `fields`; `prefix` is the path of the object in the
@@ -87,8 +101,13 @@ pub(super) fn no_duplicates(
     // A bit for each of the keys.
     let mut seen = 0_u128;
     for field in fields {
-        let Some(place) = keys.iter().position(|key| field.key == *key) else { continue };
-        let bit = u32::try_from(place).ok().and_then(|place| 1_u128.checked_shl(place)).unwrap_or(0);
+        let Some(place) = keys.iter().position(|key| field.key == *key) else {
+            continue;
+        };
+        let bit = u32::try_from(place)
+            .ok()
+            .and_then(|place| 1_u128.checked_shl(place))
+            .unwrap_or(0);
         if seen & bit != 0 {
             return Err(repeated(format!("{prefix}{}", field.key)));
         }
@@ -115,8 +134,17 @@ impl<'a> Checked<'a> {
     ) -> Result<Self, Failure> {
         let (fields, strings) = fields::read_body(text, rules.caps.depth)?;
         no_duplicates(&fields, known, "")?;
-        let keys = fields.iter().fold(KeySet::NONE, |keys, field| keys.with(KeySet::of(&field.key)));
-        let checked = Self { text, strings, fields, keys, known, rules };
+        let keys = fields.iter().fold(KeySet::NONE, |keys, field| {
+            keys.with(KeySet::of(&field.key))
+        });
+        let checked = Self {
+            text,
+            strings,
+            fields,
+            keys,
+            known,
+            rules,
+        };
         checked.check_reserved(&checked.fields, "")?;
         Ok(checked)
     }
@@ -167,19 +195,27 @@ impl<'a> Checked<'a> {
 
     /// Iterates over the keys that neither the API nor the operator names.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.extras().map(|field| field.key.as_ref()).filter(|key| !self.rules.allows(key))
+        self.extras()
+            .map(|field| field.key.as_ref())
+            .filter(|key| !self.rules.allows(key))
     }
 
     /// Fails on a field that neither the API nor the operator names.
     pub(super) fn only_known(&self) -> Result<(), Failure> {
-        let Some(key) = self.unknown().next() else { return Ok(()) };
+        let Some(key) = self.unknown().next() else {
+            return Ok(());
+        };
         let message = format!("Unsupported parameter: '{key}'.");
-        Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key))
+        Err(Failure::from(Fault::UnsupportedParameter)
+            .with_message(message)
+            .with_param(key))
     }
 
     /// Iterates over the fields that the API does not name.
     pub(super) fn extras(&self) -> impl Iterator<Item = &Field<'a>> {
-        self.fields.iter().filter(|field| !self.known.contains(&field.key.as_ref()))
+        self.fields
+            .iter()
+            .filter(|field| !self.known.contains(&field.key.as_ref()))
     }
 
     /// Returns a field unless it is absent or null.
@@ -187,10 +223,17 @@ impl<'a> Checked<'a> {
         if !self.keys.may_share(KeySet::of(key)) {
             return None;
         }
-        self.fields.iter().find(|field| field.key == key).filter(|field| field.value.get() != "null")
+        self.fields
+            .iter()
+            .find(|field| field.key == key)
+            .filter(|field| field.value.get() != "null")
     }
 
-    pub(super) fn required(&self, key: &str, complete: bool) -> Result<Option<&Field<'a>>, Failure> {
+    pub(super) fn required(
+        &self,
+        key: &str,
+        complete: bool,
+    ) -> Result<Option<&Field<'a>>, Failure> {
         match self.get(key) {
             None if complete => Err(missing(key)),
             found => Ok(found),
@@ -210,19 +253,39 @@ impl<'a> Checked<'a> {
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, Failure> {
-        let Some(field) = self.get(key) else { return Ok(None) };
+        let Some(field) = self.get(key) else {
+            return Ok(None);
+        };
         let text = Text::of(field.value).ok_or_else(|| invalid(key, "it must be a string"))?;
         Ok(Some(text.decoded().into_owned()))
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<bool, Failure> {
-        self.get(key).map_or(Ok(false), |field| flag(key, field.value))
+        self.get(key)
+            .map_or(Ok(false), |field| flag(key, field.value))
     }
 
-    pub(super) fn whole(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Failure> {
-        let Some(field) = self.get(key) else { return Ok(None) };
-        let number = field.value.get().parse::<u64>().ok().filter(|number| range.contains(number));
-        let must = || format!("it must be an integer from {} to {}", range.start(), range.end());
+    pub(super) fn whole(
+        &self,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Failure> {
+        let Some(field) = self.get(key) else {
+            return Ok(None);
+        };
+        let number = field
+            .value
+            .get()
+            .parse::<u64>()
+            .ok()
+            .filter(|number| range.contains(number));
+        let must = || {
+            format!(
+                "it must be an integer from {} to {}",
+                range.start(),
+                range.end()
+            )
+        };
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
 
@@ -233,9 +296,16 @@ impl<'a> Checked<'a> {
 
     /// Reads a count of generated answers (`n`, `best_of`): from 1 to `limits.max_choices`.
     pub(super) fn answer_count(&self, key: &str) -> Result<Option<u64>, Failure> {
-        let Some(field) = self.get(key) else { return Ok(None) };
+        let Some(field) = self.get(key) else {
+            return Ok(None);
+        };
         let most = self.caps().choices;
-        let number = field.value.get().parse::<u64>().ok().filter(|number| (1..=most).contains(number));
+        let number = field
+            .value
+            .get()
+            .parse::<u64>()
+            .ok()
+            .filter(|number| (1..=most).contains(number));
         let must = || format!("it must be an integer from 1 to {most} (`limits.max_choices`)");
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
@@ -246,8 +316,14 @@ impl<'a> Checked<'a> {
         if self.keeps_to_api() {
             return self.whole(key, least..=100_000_000);
         }
-        let Some(field) = self.get(key) else { return Ok(None) };
-        let number = field.value.get().parse::<i64>().map_err(|_| invalid(key, "it must be an integer"))?;
+        let Some(field) = self.get(key) else {
+            return Ok(None);
+        };
+        let number = field
+            .value
+            .get()
+            .parse::<i64>()
+            .map_err(|_| invalid(key, "it must be an integer"))?;
         Ok(u64::try_from(number).ok().filter(|number| *number > 0))
     }
 
@@ -259,35 +335,61 @@ impl<'a> Checked<'a> {
         if self.keeps_to_api() {
             return self.whole(key, 0..=most.min(OF_API)).map(drop);
         }
-        let Some(field) = self.get(key) else { return Ok(()) };
-        let number = field.value.get().parse::<i64>().ok().filter(|number| *number >= -1);
+        let Some(field) = self.get(key) else {
+            return Ok(());
+        };
+        let number = field
+            .value
+            .get()
+            .parse::<i64>()
+            .ok()
+            .filter(|number| *number >= -1);
         let number = number.ok_or_else(|| invalid(key, "it must be an integer, -1 or more"))?;
         match u64::try_from(number).unwrap_or(Caps::PLAIN.logprobs) {
             number if number <= most => Ok(()),
-            _ => Err(invalid(key, &format!("it must be at most {most} (`limits.max_logprobs`)"))),
+            _ => Err(invalid(
+                key,
+                &format!("it must be at most {most} (`limits.max_logprobs`)"),
+            )),
         }
     }
 
     /// Checks the parameters of sampling.
     pub(super) fn sampling(&self) -> Result<(), Failure> {
-        SAMPLING.into_iter().try_for_each(|(key, range)| self.number(key, range))
+        SAMPLING
+            .into_iter()
+            .try_for_each(|(key, range)| self.number(key, range))
     }
 
     /// Checks that a field, if present, is a number, and within the API's range where that is enforced.
     fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
-        let Some(field) = self.get(key) else { return Ok(()) };
+        let Some(field) = self.get(key) else {
+            return Ok(());
+        };
         let text = field.value.get();
-        let number = text.parse::<f64>().ok().filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
+        let number = text
+            .parse::<f64>()
+            .ok()
+            .filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
         match number.filter(|number| number.is_finite()) {
             Some(number) if !self.keeps_to_api() || range.contains(&number) => Ok(()),
             _ if !self.keeps_to_api() => Err(invalid(key, "it must be a number")),
-            _ => Err(invalid(key, &format!("it must be a number from {} to {}", range.start(), range.end()))),
+            _ => Err(invalid(
+                key,
+                &format!(
+                    "it must be a number from {} to {}",
+                    range.start(),
+                    range.end()
+                ),
+            )),
         }
     }
 
     /// Returns the elements of a list, if the field is present. Fails above `most` elements.
     pub(super) fn list(&self, key: &str, most: usize) -> Result<Option<Vec<Raw<'a>>>, Failure> {
-        self.get(key).map(|field| list(key, field.value, most)).transpose()
+        self.get(key)
+            .map(|field| list(key, field.value, most))
+            .transpose()
     }
 
     /// Returns the elements of a list whose maximum length is the `[limits]` setting `option`, which the error
@@ -307,13 +409,21 @@ impl<'a> Checked<'a> {
 
     /// Checks `stop`: a string or a short list of strings.
     pub(super) fn stop(&self) -> Result<(), Failure> {
-        let Some(field) = self.get("stop") else { return Ok(()) };
+        let Some(field) = self.get("stop") else {
+            return Ok(());
+        };
         if Text::of(field.value).is_some() {
             return Ok(());
         }
         const OF_API: usize = 4;
-        let most = if self.keeps_to_api() { self.caps().stops.min(OF_API) } else { self.caps().stops };
-        let all = self.limited("stop", most, "max_stop_strings")?.unwrap_or_default();
+        let most = if self.keeps_to_api() {
+            self.caps().stops.min(OF_API)
+        } else {
+            self.caps().stops
+        };
+        let all = self
+            .limited("stop", most, "max_stop_strings")?
+            .unwrap_or_default();
         match all.iter().position(|stop| Text::of(*stop).is_none()) {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
@@ -322,7 +432,9 @@ impl<'a> Checked<'a> {
 
     /// Checks `metadata`, if present: a few short strings under short keys.
     pub(super) fn metadata(&self) -> Result<(), Failure> {
-        let Some(field) = self.get("metadata") else { return Ok(()) };
+        let Some(field) = self.get("metadata") else {
+            return Ok(());
+        };
         let pairs = self.object("metadata", field)?;
         self.check_pair_count(&pairs)?;
         let mut seen = HashSet::new();
@@ -332,11 +444,18 @@ impl<'a> Checked<'a> {
                 return Err(repeated(param()));
             }
             if pair.key.chars().count() > KEY {
-                return Err(invalid("metadata", &format!("its keys may have at most {KEY} characters")));
+                return Err(invalid(
+                    "metadata",
+                    &format!("its keys may have at most {KEY} characters"),
+                ));
             }
-            let value = Text::of(pair.value).ok_or_else(|| invalid(param(), "it must be a string"))?;
+            let value =
+                Text::of(pair.value).ok_or_else(|| invalid(param(), "it must be a string"))?;
             if value.decoded().chars().count() > VALUE {
-                return Err(invalid(param(), &format!("it may have at most {VALUE} characters")));
+                return Err(invalid(
+                    param(),
+                    &format!("it may have at most {VALUE} characters"),
+                ));
             }
         }
         Ok(())
@@ -354,7 +473,10 @@ impl<'a> Checked<'a> {
 
     /// Reads which engine extensions the client asks for. The engine checks their values.
     pub(super) fn extensions(&self) -> Extensions {
-        let says = |key: &str| self.get(key).is_some_and(|field| field.value.get() != "false");
+        let says = |key: &str| {
+            self.get(key)
+                .is_some_and(|field| field.value.get() != "false")
+        };
         Extensions {
             token_ids: says(RETURN_TOKEN_IDS),
             prompt_logprobs: says("prompt_logprobs"),
@@ -365,15 +487,27 @@ impl<'a> Checked<'a> {
     /// Reads `stream` and `stream_options`. Fails on options without `stream`.
     pub(super) fn streaming(&self) -> Result<Streaming, Failure> {
         let stream = self.flag("stream")?;
-        let mut streaming = Streaming { stream, ..Streaming::default() };
-        let Some(field) = self.get("stream_options") else { return Ok(streaming) };
+        let mut streaming = Streaming {
+            stream,
+            ..Streaming::default()
+        };
+        let Some(field) = self.get("stream_options") else {
+            return Ok(streaming);
+        };
         let options = self.object("stream_options", field)?;
         if !stream {
-            return Err(invalid("stream_options", "it is only allowed together with stream"));
+            return Err(invalid(
+                "stream_options",
+                "it is only allowed together with stream",
+            ));
         }
         no_duplicates(
             &options,
-            &["include_usage", "include_obfuscation", "continuous_usage_stats"],
+            &[
+                "include_usage",
+                "include_obfuscation",
+                "continuous_usage_stats",
+            ],
             "stream_options.",
         )?;
         for option in options.iter().filter(|option| option.value.get() != "null") {
@@ -428,7 +562,10 @@ fn elements<'a>(
     let kept = all.by_ref().take(most).collect();
     match all.next() {
         None => Ok(kept),
-        Some(_) => Err(invalid(param, &format!("it may have at most {most} elements{}", option()))),
+        Some(_) => Err(invalid(
+            param,
+            &format!("it may have at most {most} elements{}", option()),
+        )),
     }
 }
 
@@ -445,12 +582,19 @@ mod tests {
             Api::Completions => r#""prompt":"a""#,
             _ => r#""messages":[{"role":"user","content":"a"}]"#,
         };
-        ChatRequest::read_for(api, &Bytes::from(format!("{{{required},{members}}}")), None, rules)
+        ChatRequest::read_for(
+            api,
+            &Bytes::from(format!("{{{required},{members}}}")),
+            None,
+            rules,
+        )
     }
 
     /// Returns the parameter that the failure names; `None` if there is no failure.
     fn refused(members: &str, rules: &Rules) -> Option<String> {
-        read(Api::Chat, members, rules).err().map(|failure| failure.param.unwrap_or_default())
+        read(Api::Chat, members, rules)
+            .err()
+            .map(|failure| failure.param.unwrap_or_default())
     }
 
     #[test]
@@ -467,8 +611,15 @@ mod tests {
                 "extra_body.chat_template_kwargs.tools",
             ),
         ] {
-            assert_eq!(refused(members, &Rules::default()).as_deref(), Some(param), "{members}");
-            let rules = Rules { allowed: vec![param.to_owned()], ..Rules::default() };
+            assert_eq!(
+                refused(members, &Rules::default()).as_deref(),
+                Some(param),
+                "{members}"
+            );
+            let rules = Rules {
+                allowed: vec![param.to_owned()],
+                ..Rules::default()
+            };
             assert_eq!(refused(members, &rules), None, "{members}");
         }
         for members in [
@@ -480,13 +631,27 @@ mod tests {
         ] {
             assert_eq!(refused(members, &Rules::default()), None, "{members}");
         }
-        let failure = read(Api::Chat, r#""chat_template_kwargs":"x""#, &Rules::default()).unwrap_err();
-        assert_eq!(failure.message, "Invalid value for 'chat_template_kwargs': it must be an object.");
+        let failure = read(
+            Api::Chat,
+            r#""chat_template_kwargs":"x""#,
+            &Rules::default(),
+        )
+        .unwrap_err();
+        assert_eq!(
+            failure.message,
+            "Invalid value for 'chat_template_kwargs': it must be an object."
+        );
     }
 
     #[test]
     fn numbers_keep_to_the_ranges_of_the_api_where_those_are_enforced() {
-        let (engine, published) = (Rules::default(), Rules { ranges: Ranges::Api, ..Rules::default() });
+        let (engine, published) = (
+            Rules::default(),
+            Rules {
+                ranges: Ranges::Api,
+                ..Rules::default()
+            },
+        );
         for api in [Api::Chat, Api::Completions] {
             for (key, least, most) in [
                 ("temperature", 0, 2),
@@ -500,10 +665,15 @@ mod tests {
                     assert_eq!(failure.param.as_deref(), Some(key));
                     failure.message.into_owned()
                 };
-                let range = format!("Invalid value for '{key}': it must be a number from {least} to {most}.");
+                let range = format!(
+                    "Invalid value for '{key}': it must be a number from {least} to {most}."
+                );
                 for value in [least.to_string(), most.to_string(), "0.5".to_owned()] {
                     assert!(read(api, &member(&value), &engine).is_ok(), "{key} {value}");
-                    assert!(read(api, &member(&value), &published).is_ok(), "{key} {value}");
+                    assert!(
+                        read(api, &member(&value), &published).is_ok(),
+                        "{key} {value}"
+                    );
                 }
                 for value in [format!("{}", least - 1), format!("{most}.01")] {
                     assert!(read(api, &member(&value), &engine).is_ok(), "{key} {value}");
@@ -522,8 +692,18 @@ mod tests {
 
     #[test]
     fn limits_of_the_operator_hold() {
-        let caps = Caps { choices: 2, logprobs: 5, stops: 2, tools: 1, pairs: 1, ..Caps::PLAIN };
-        let rules = Rules { caps, ..Rules::default() };
+        let caps = Caps {
+            choices: 2,
+            logprobs: 5,
+            stops: 2,
+            tools: 1,
+            pairs: 1,
+            ..Caps::PLAIN
+        };
+        let rules = Rules {
+            caps,
+            ..Rules::default()
+        };
         let tool = r#"{"type":"function","function":{"name":"f"}}"#;
         for members in [
             r#""n":2"#,
@@ -547,7 +727,11 @@ mod tests {
             (r#""metadata":{"a":"b","c":"d"}"#, "metadata"),
             (&format!("\"tools\":[{tool},{tool}]"), "tools"),
         ] {
-            assert_eq!(refused(members, &rules).as_deref(), Some(param), "{members}");
+            assert_eq!(
+                refused(members, &rules).as_deref(),
+                Some(param),
+                "{members}"
+            );
         }
         assert_eq!(refused(r#""top_logprobs":-1"#, &Rules::default()), None);
     }

@@ -53,7 +53,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         include_obfuscation: streaming.include_obfuscation,
         logprobs: logprobs(from)?,
         extensions: from.extensions(),
-        limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
+        limit: from
+            .tokens("max_completion_tokens", 0)?
+            .or(from.tokens("max_tokens", 0)?),
         places: TextSpans {
             model: from.place("model"),
             prompt: from.place("prompt"),
@@ -76,7 +78,9 @@ fn logprobs(from: &Checked<'_>) -> Result<bool, Failure> {
 /// Returns the number of prompts: a string or a list of tokens is one, a list of those is several. Fails on
 /// another value.
 fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
-    let Some(field) = from.get("prompt") else { return Ok(1) };
+    let Some(field) = from.get("prompt") else {
+        return Ok(1);
+    };
     if Text::of(field.value).is_some() {
         return Ok(1);
     }
@@ -85,7 +89,10 @@ fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
     if !field.value.get().starts_with('[') {
         return Err(invalid("prompt", must));
     }
-    match all().next().map(|first| first.get().as_bytes().first().copied()) {
+    match all()
+        .next()
+        .map(|first| first.get().as_bytes().first().copied())
+    {
         None => Err(invalid("prompt", "it must not be empty")),
         Some(Some(b'"' | b'[')) => Ok(all().count() as u64),
         Some(Some(b'0'..=b'9')) => Ok(1),

@@ -37,7 +37,9 @@ impl EmbeddingsRequest {
     /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &Bytes, rules: &Rules) -> Result<Self, Failure> {
         let from = Checked::of(body, KNOWN, rules)?;
-        let encoding = from.get("encoding_format").map_or("null", |field| field.value.get());
+        let encoding = from
+            .get("encoding_format")
+            .map_or("null", |field| field.value.get());
         let is_other = from.get("input").is_none() && from.unknown().next().is_some();
         let is_foreign = is_other || !matches!(encoding, "null" | "\"float\"" | "\"base64\"");
         let mut media = match from.required("input", !is_other)? {
@@ -75,7 +77,12 @@ impl EmbeddingsRequest {
     ///
     /// # Errors
     /// Fails on a field that the API does not name, where such fields are refused.
-    pub fn body(&self, body: &Bytes, alias: Option<&str>, policy: RequestUnknown) -> Result<Bytes, Failure> {
+    pub fn body(
+        &self,
+        body: &Bytes,
+        alias: Option<&str>,
+        policy: RequestUnknown,
+    ) -> Result<Bytes, Failure> {
         let dropped = match self.unknown.first() {
             Some(key) if policy == RequestUnknown::Reject => return Err(refusals::unknown(key)),
             first => first.is_some() && policy == RequestUnknown::Drop,
@@ -92,7 +99,9 @@ impl EmbeddingsRequest {
         }
         if dropped {
             let members = fields::read(text)?;
-            edits.remove(text, &members, |member| self.unknown.iter().any(|key| *key == member.key));
+            edits.remove(text, &members, |member| {
+                self.unknown.iter().any(|key| *key == member.key)
+            });
         }
         edits.apply_within_limit(&body.slice_ref(text.as_bytes()))
     }

@@ -29,7 +29,12 @@ impl From<Bytes> for EngineBody {
 
 impl FromIterator<Bytes> for EngineBody {
     fn from_iter<I: IntoIterator<Item = Bytes>>(pieces: I) -> Self {
-        Self(Pieces::Several(pieces.into_iter().filter(|piece| !piece.is_empty()).collect()))
+        Self(Pieces::Several(
+            pieces
+                .into_iter()
+                .filter(|piece| !piece.is_empty())
+                .collect(),
+        ))
     }
 }
 
@@ -71,7 +76,10 @@ impl EngineBody {
     }
 
     /// Returns the number of bytes that are in the memory of none of these texts.
-    pub(crate) fn bytes_outside<'t>(&self, texts: impl Iterator<Item = &'t Bytes> + Clone) -> usize {
+    pub(crate) fn bytes_outside<'t>(
+        &self,
+        texts: impl Iterator<Item = &'t Bytes> + Clone,
+    ) -> usize {
         let is_in = |piece: &Bytes, text: &Bytes| text.as_ptr_range().contains(&piece.as_ptr());
         let outside = |piece: &&Bytes| !texts.clone().any(|text| is_in(piece, text));
         self.pieces().iter().filter(outside).map(Bytes::len).sum()
@@ -83,7 +91,9 @@ impl EngineBody {
             return whole.clone();
         }
         let mut joined = BytesMut::with_capacity(self.len());
-        self.pieces().iter().for_each(|piece| joined.extend_from_slice(piece));
+        self.pieces()
+            .iter()
+            .for_each(|piece| joined.extend_from_slice(piece));
         joined.freeze()
     }
 }
@@ -95,14 +105,21 @@ mod tests {
     #[test]
     fn bodies_are_equal_if_their_bytes_are() {
         let whole = EngineBody::from(Bytes::from_static(b"abcd"));
-        let cut: EngineBody =
-            ["a", "", "bc", "d"].map(|piece| Bytes::from_static(piece.as_bytes())).into_iter().collect();
-        assert_eq!((cut.pieces().len(), cut.len(), cut.joined().as_ref()), (3, 4, &b"abcd"[..]));
+        let cut: EngineBody = ["a", "", "bc", "d"]
+            .map(|piece| Bytes::from_static(piece.as_bytes()))
+            .into_iter()
+            .collect();
+        assert_eq!(
+            (cut.pieces().len(), cut.len(), cut.joined().as_ref()),
+            (3, 4, &b"abcd"[..])
+        );
         assert_eq!(whole, cut);
         assert_ne!(EngineBody::from(Bytes::from_static(b"abce")), cut);
         assert_ne!(EngineBody::from(Bytes::from_static(b"abcde")), cut);
         let text = whole.joined();
-        let mixed: EngineBody = [text.slice(1..3), Bytes::from_static(b"xyz")].into_iter().collect();
+        let mixed: EngineBody = [text.slice(1..3), Bytes::from_static(b"xyz")]
+            .into_iter()
+            .collect();
         assert_eq!(mixed.bytes_outside([&text].into_iter()), 3);
         assert_eq!(mixed.bytes_outside(mixed.pieces().iter()), 0);
         let empty: EngineBody = [Bytes::new()].into_iter().collect();

@@ -78,12 +78,21 @@ impl MemberSpan {
             Cow::Borrowed(key) => (None, Some(place(whole, key))),
             Cow::Owned(key) => (Some(key.as_str().into()), None),
         };
-        Self { resolved, at: place(whole, field.value.get()), key_at }
+        Self {
+            resolved,
+            at: place(whole, field.value.get()),
+            key_at,
+        }
     }
 
     /// Returns the key. `text` is the text that the span belongs to.
     pub(crate) fn key<'s>(&'s self, text: &'s str) -> &'s str {
-        let written = || self.key_at.clone().and_then(|at| text.get(at)).unwrap_or_default();
+        let written = || {
+            self.key_at
+                .clone()
+                .and_then(|at| text.get(at))
+                .unwrap_or_default()
+        };
         self.resolved.as_deref().unwrap_or_else(written)
     }
 }
@@ -105,7 +114,10 @@ pub fn text(body: &[u8]) -> Result<&str, Failure> {
 /// `invalid_utf8` (faults C02).
 pub(super) fn utf8(body: &[u8]) -> Result<&str, Failure> {
     let text = simdutf8::compat::from_utf8(body).map_err(|error| {
-        let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
+        let message = format!(
+            "The request body is not valid UTF-8 (byte {}).",
+            error.valid_up_to()
+        );
         Failure::from(Fault::InvalidUtf8).with_message(message)
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
@@ -134,7 +146,10 @@ fn check_depth_and_surrogates(bytes: &[u8], levels: usize) -> Result<(), Failure
 
 /// Returns the offset after the string whose characters start at `at`. Fails on a lone surrogate.
 fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
-    while let Some(next) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+    while let Some(next) = bytes
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
         at += next;
         if bytes.get(at) == Some(&b'"') {
             return Ok(at + 1);
@@ -184,7 +199,10 @@ pub fn read(object: &str) -> Result<Vec<Field<'_>>, Failure> {
 ///
 /// # Errors
 /// Fails like [`text`] and [`read`].
-pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, LongStrings), Failure> {
+pub(super) fn read_body(
+    text: &str,
+    levels: usize,
+) -> Result<(Vec<Field<'_>>, LongStrings), Failure> {
     let levels = levels.min(DEPTH);
     match json::read_strict(text, u32::try_from(levels).unwrap_or(u32::MAX)) {
         Ok((members, strings)) => Ok((fields_of(Ok(members))?, strings)),
@@ -200,7 +218,10 @@ pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, Lo
 ///
 /// # Errors
 /// Fails like [`read`].
-pub(super) fn read_known<'a>(strings: &'a LongStrings, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
+pub(super) fn read_known<'a>(
+    strings: &'a LongStrings,
+    object: &'a str,
+) -> Result<Vec<Field<'a>>, Failure> {
     if !object.starts_with('{') {
         return read(object);
     }
@@ -216,7 +237,11 @@ pub fn read_part(object: &str) -> Result<Vec<Field<'_>>, Failure> {
 }
 
 fn fields_of(read: Result<BoundedMembers<'_>, json::Invalid>) -> Result<Vec<Field<'_>>, Failure> {
-    let BoundedMembers { kept, too_many, long_key } = read.map_err(|invalid| {
+    let BoundedMembers {
+        kept,
+        too_many,
+        long_key,
+    } = read.map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
@@ -237,7 +262,11 @@ pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
     // The next reader reports a body that cannot be parsed.
     let Ok(text) = text(&body) else { return body };
     let Ok(fields) = read(text) else { return body };
-    let has = |key: &str| fields.iter().any(|field| field.key == key && field.value.get() != "null");
+    let has = |key: &str| {
+        fields
+            .iter()
+            .any(|field| field.key == key && field.value.get() != "null")
+    };
     let says = |key: &str| match key {
         "max_tokens" | "max_completion_tokens" => has("max_tokens") || has("max_completion_tokens"),
         key => has(key),
@@ -251,7 +280,10 @@ pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
             continue;
         }
         let name = serde_json::to_string(key).unwrap_or_default();
-        edits.replace(end..end, format!("{}{name}:{json}", if any { "," } else { "" }));
+        edits.replace(
+            end..end,
+            format!("{}{name}:{json}", if any { "," } else { "" }),
+        );
         any = true;
     }
     edits.apply(&body.slice_ref(text.as_bytes()))
@@ -266,7 +298,10 @@ pub(crate) fn place(whole: &str, part: &str) -> Range<usize> {
 /// Returns the range of a member's value in the text of an object; `None` if there is no such member.
 pub(crate) fn member_place(text: &str, key: &str) -> Option<Range<usize>> {
     let fields = read(text).ok()?;
-    fields.iter().find(|field| field.key == key).map(|field| place(text, field.value.get()))
+    fields
+        .iter()
+        .find(|field| field.key == key)
+        .map(|field| place(text, field.value.get()))
 }
 
 /// Replacements of ranges of a body, collected first and applied once. Everything outside them stays byte for
@@ -294,8 +329,9 @@ impl Edits {
     /// `invalid_value`
     pub(crate) fn apply_within_limit(self, body: &Bytes) -> Result<Bytes, Failure> {
         if self.exceeds_limit() {
-            let message =
-                format!("The request has more than {EDITS} places that must be written anew for the engine.");
+            let message = format!(
+                "The request has more than {EDITS} places that must be written anew for the engine."
+            );
             return Err(Failure::from(Fault::InvalidValue).with_message(message));
         }
         Ok(self.apply(body))
@@ -307,20 +343,35 @@ impl Edits {
         if let Some(place) = place {
             return self.replace(place, name);
         }
-        let Some(at) = text.find('{').map(|brace| brace + 1) else { return };
-        let is_empty = text.get(at..).is_some_and(|rest| rest.trim_start().starts_with('}'));
-        self.replace(at..at, format!("\"model\":{name}{}", if is_empty { "" } else { "," }));
+        let Some(at) = text.find('{').map(|brace| brace + 1) else {
+            return;
+        };
+        let is_empty = text
+            .get(at..)
+            .is_some_and(|rest| rest.trim_start().starts_with('}'));
+        self.replace(
+            at..at,
+            format!("\"model\":{name}{}", if is_empty { "" } else { "," }),
+        );
     }
 
     /// Removes the members for which `out` returns true, each with its comma. `members` must be all members of the
     /// object.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
-        let spans: Vec<_> = members.iter().map(|member| MemberSpan::of(member, text)).collect();
+        let spans: Vec<_> = members
+            .iter()
+            .map(|member| MemberSpan::of(member, text))
+            .collect();
         self.remove_at(text, &spans, |at| members.get(at).is_some_and(&out));
     }
 
     /// Removes members by their index, like [`Self::remove`].
-    pub(crate) fn remove_at(&mut self, text: &str, members: &[MemberSpan], out: impl Fn(usize) -> bool) {
+    pub(crate) fn remove_at(
+        &mut self,
+        text: &str,
+        members: &[MemberSpan],
+        out: impl Fn(usize) -> bool,
+    ) {
         let mut at = 0;
         while let Some(field) = members.get(at) {
             if !out(at) {
@@ -337,8 +388,11 @@ impl Edits {
                     let comma = after.trim_start().strip_prefix(',').map(str::trim_start);
                     let to = comma.map_or(end, |next| text.len() - next.len());
                     let quote = field.key_at.as_ref().map(|key| key.start.saturating_sub(1));
-                    let brace =
-                        || text.get(..field.at.start).and_then(|head| head.rfind('{')).map(|brace| brace + 1);
+                    let brace = || {
+                        text.get(..field.at.start)
+                            .and_then(|head| head.rfind('{'))
+                            .map(|brace| brace + 1)
+                    };
                     quote.or_else(brace).unwrap_or(end)..to
                 }
             };
@@ -350,7 +404,11 @@ impl Edits {
     /// Appends the edits of another part of the body, up to the limit.
     pub fn extend(&mut self, more: Self) {
         // One edit more than allowed marks the limit as exceeded.
-        self.0.extend(more.0.into_iter().take(EDITS + 1 - self.0.len().min(EDITS + 1)));
+        self.0.extend(
+            more.0
+                .into_iter()
+                .take(EDITS + 1 - self.0.len().min(EDITS + 1)),
+        );
     }
 
     /// Returns true if there are no edits.
@@ -457,19 +515,32 @@ mod tests {
     fn long_bodies_are_edited_in_place() {
         let body = Bytes::from("x".repeat(SHARED));
         for edits in [
-            vec![(100..200, "a"), (5..5, "b"), (200..300, ""), (SHARED..SHARED, "end")],
+            vec![
+                (100..200, "a"),
+                (5..5, "b"),
+                (200..300, ""),
+                (SHARED..SHARED, "end"),
+            ],
             vec![(0..SHARED, "all")],
             vec![(10..20, "a"), (15..16, "inside"), (0..0, "first")],
-            vec![(SHARED - 1..SHARED + 9, "c"), (SHARED + 1..SHARED + 2, "beyond")],
+            vec![
+                (SHARED - 1..SHARED + 9, "c"),
+                (SHARED + 1..SHARED + 2, "beyond"),
+            ],
             vec![],
         ] {
             let mut in_place = Edits::default();
-            edits.iter().for_each(|(range, with)| in_place.replace(range.clone(), *with));
+            edits
+                .iter()
+                .for_each(|(range, with)| in_place.replace(range.clone(), *with));
             let copied = in_place.clone().apply(&body);
             let in_place = in_place.apply_in_place(&body).unwrap();
             assert_eq!(in_place.joined(), copied, "{edits:?}");
             let memory = body.as_ptr_range();
-            let own = in_place.pieces().iter().filter(|piece| memory.contains(&piece.as_ptr()));
+            let own = in_place
+                .pieces()
+                .iter()
+                .filter(|piece| memory.contains(&piece.as_ptr()));
             let kept: usize = own.map(Bytes::len).sum();
             assert!(in_place.len() - kept < 20, "{edits:?}");
         }
@@ -491,7 +562,11 @@ mod tests {
             let fields = read(body).unwrap();
             let mut edits = Edits::default();
             edits.remove(body, &fields, |field| keys.contains(field.key.as_ref()));
-            assert_eq!(edits.apply(&Bytes::from(body)), expected.as_bytes(), "{keys}");
+            assert_eq!(
+                edits.apply(&Bytes::from(body)),
+                expected.as_bytes(),
+                "{keys}"
+            );
         }
     }
 
@@ -513,26 +588,45 @@ mod tests {
             ("{", "{"),
         ] {
             let body = Bytes::from(body);
-            assert_eq!(with_defaults(body, &defaults), expected.as_bytes(), "{expected}");
+            assert_eq!(
+                with_defaults(body, &defaults),
+                expected.as_bytes(),
+                "{expected}"
+            );
         }
     }
 
     #[test]
     fn depth_and_surrogates() {
-        let code = |body: &[u8]| text(body).map(|_| ()).map_err(|failure| failure.code.unwrap().into_owned());
+        let code = |body: &[u8]| {
+            text(body)
+                .map(|_| ())
+                .map_err(|failure| failure.code.unwrap().into_owned())
+        };
         assert_eq!(code("[".repeat(128).as_bytes()), Ok(()));
         assert_eq!(
             code(format!("{{\"a\":{}", "[".repeat(128)).as_bytes()),
             Err("json_too_deep".to_owned()),
             "behind a string"
         );
-        assert_eq!(code(format!("{{\"a\":\"{}\"}}", "[".repeat(200)).as_bytes()), Ok(()), "inside a string");
-        assert_eq!(code("[".repeat(100_000).as_bytes()), Err("json_too_deep".to_owned()));
+        assert_eq!(
+            code(format!("{{\"a\":\"{}\"}}", "[".repeat(200)).as_bytes()),
+            Ok(()),
+            "inside a string"
+        );
+        assert_eq!(
+            code("[".repeat(100_000).as_bytes()),
+            Err("json_too_deep".to_owned())
+        );
         assert_eq!(code(br#"{"a":"[[[\"[[\\"}"#), Ok(()));
         assert_eq!(code(br#"{"a":"\ud83d\ude00 \u0000"}"#), Ok(()));
         assert_eq!(code(br#"{"a":"\ud83d"}"#), Err("invalid_utf8".to_owned()));
         assert_eq!(code(br#"{"a":"\udc00"}"#), Err("invalid_utf8".to_owned()));
-        assert_eq!(code(br#"{"a":"\n\ud83d"}"#), Err("invalid_utf8".to_owned()), "behind another escape");
+        assert_eq!(
+            code(br#"{"a":"\n\ud83d"}"#),
+            Err("invalid_utf8".to_owned()),
+            "behind another escape"
+        );
         assert_eq!(code(b"{\"a\":\"\xff\"}"), Err("invalid_utf8".to_owned()));
         assert_eq!(text(b"\xef\xbb\xbf{}").unwrap(), "{}");
     }
@@ -542,7 +636,10 @@ mod tests {
         let without = |object: &'static str, key: &str| without(&Bytes::from(object), key);
         assert_eq!(without(r#"{"a":1,"b":2}"#, "a").unwrap(), r#"{"b":2}"#);
         assert_eq!(without(r#"{"a":1}"#, "a").unwrap(), "{}");
-        assert_eq!(without("\u{feff}{\"a\":1,\"b\":2,\"a\":3}", "a").unwrap(), r#"{"b":2}"#);
+        assert_eq!(
+            without("\u{feff}{\"a\":1,\"b\":2,\"a\":3}", "a").unwrap(),
+            r#"{"b":2}"#
+        );
         assert_eq!(without(r#"{"a":1}"#, "b"), None);
         assert_eq!(without("[]", "a"), None);
     }

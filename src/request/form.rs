@@ -63,14 +63,22 @@ impl FormReader {
     /// servers read alike.
     pub fn of(content_type: &str) -> Option<Self> {
         let (kind, _) = content_type.split_once(';')?;
-        let is_boundary =
-            |key: &str| key.get(..8).is_some_and(|front| front.eq_ignore_ascii_case("boundary"));
-        let named = parameters(content_type).into_iter().filter(|(key, _)| is_boundary(key));
-        let [(key, boundary)] = named.collect::<Vec<_>>()[..] else { return None };
+        let is_boundary = |key: &str| {
+            key.get(..8)
+                .is_some_and(|front| front.eq_ignore_ascii_case("boundary"))
+        };
+        let named = parameters(content_type)
+            .into_iter()
+            .filter(|(key, _)| is_boundary(key));
+        let [(key, boundary)] = named.collect::<Vec<_>>()[..] else {
+            return None;
+        };
         let is_good = kind.trim().eq_ignore_ascii_case("multipart/form-data")
             && key.len() == "boundary".len()
             && (1..=BOUNDARY).contains(&boundary.len())
-            && boundary.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
+            && boundary
+                .bytes()
+                .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
         is_good.then(|| Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
             buffer: BytesMut::from(LINE_END),
@@ -114,7 +122,9 @@ impl FormReader {
                     Some(b"\r\n") => self.state = FormPosition::Head,
                     Some([b' ' | b'\t', _]) => self.buffer.advance(1),
                     Some(_) => {
-                        return Err(unreadable_form("a boundary is not followed by the end of its line"));
+                        return Err(unreadable_form(
+                            "a boundary is not followed by the end of its line",
+                        ));
                     }
                 },
                 FormPosition::Head => {
@@ -132,11 +142,15 @@ impl FormReader {
                         self.pass(0);
                         return Ok(Some(FormEvent::PartEnd));
                     }
-                    Some(at) => return Ok(Some(FormEvent::Data(self.buffer.split_to(at).freeze()))),
+                    Some(at) => {
+                        return Ok(Some(FormEvent::Data(self.buffer.split_to(at).freeze())));
+                    }
                     None => {
                         let settled = self.settled();
                         let piece = self.buffer.split_to(settled).freeze();
-                        return Ok(Some(piece).filter(|piece| !piece.is_empty()).map(FormEvent::Data));
+                        return Ok(Some(piece)
+                            .filter(|piece| !piece.is_empty())
+                            .map(FormEvent::Data));
                     }
                 },
                 FormPosition::Over => return Ok(None),
@@ -161,7 +175,8 @@ impl FormReader {
 
     /// Returns a complete part with this name and value, to be inserted before the first one.
     pub(super) fn written_part(&self, name: &str, value: &str) -> String {
-        let boundary = String::from_utf8_lossy(self.delimiter.get(LINE_END.len()..).unwrap_or_default());
+        let boundary =
+            String::from_utf8_lossy(self.delimiter.get(LINE_END.len()..).unwrap_or_default());
         format!("{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     }
 
@@ -192,13 +207,16 @@ fn part(head: &[u8]) -> Result<FormEvent, Failure> {
         if line.contains(['\r', '\n']) {
             return Err(doubtful());
         }
-        let Some((header, value)) = line.split_once(':') else { continue };
+        let Some((header, value)) = line.split_once(':') else {
+            continue;
+        };
         if !header.trim().eq_ignore_ascii_case("content-disposition") {
             continue;
         }
         for (key, value) in parameters(value) {
             let key = key.to_ascii_lowercase();
-            if key.starts_with("name*") || key == "name" && (name.is_some() || value.contains('\\')) {
+            if key.starts_with("name*") || key == "name" && (name.is_some() || value.contains('\\'))
+            {
                 return Err(doubtful());
             }
             match key.as_str() {
@@ -209,14 +227,19 @@ fn part(head: &[u8]) -> Result<FormEvent, Failure> {
             }
         }
     }
-    Ok(FormEvent::Part { name: name.unwrap_or_default(), file })
+    Ok(FormEvent::Part {
+        name: name.unwrap_or_default(),
+        file,
+    })
 }
 
 /// Parses the parameters of a header value; semicolons within quotes do not separate.
 fn parameters(value: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), value);
     while let Some((_, after)) = rest.split_once(';') {
-        let Some((key, value)) = after.split_once('=') else { break };
+        let Some((key, value)) = after.split_once('=') else {
+            break;
+        };
         // Skips a parameter without a value before this one.
         let key = key.rsplit(';').next().unwrap_or_default().trim();
         let value = value.trim_start();
@@ -259,7 +282,8 @@ mod tests {
 
     /// Returns the parts with their values.
     fn read(form: &[u8], size: usize) -> Result<Vec<Part>, Failure> {
-        let mut reader = FormReader::of("multipart/form-data; charset=utf-8; boundary=\"b\"").unwrap();
+        let mut reader =
+            FormReader::of("multipart/form-data; charset=utf-8; boundary=\"b\"").unwrap();
         let (mut parts, mut is_over) = (Vec::new(), false);
         for piece in form.chunks(size) {
             reader.push(piece);
@@ -271,7 +295,10 @@ mod tests {
                     FormEvent::End => is_over = true,
                 }
             }
-            assert!(reader.buffer.len() <= HEAD + size, "it holds a part at most");
+            assert!(
+                reader.buffer.len() <= HEAD + size,
+                "it holds a part at most"
+            );
         }
         assert!(is_over);
         Ok(parts)
@@ -281,7 +308,11 @@ mod tests {
     fn a_form_is_read_however_it_is_cut() {
         let expected = vec![
             ("purpose".to_owned(), None, b"batch".to_vec()),
-            ("file".to_owned(), Some("a \"b\".jsonl".to_owned()), b"one\r\n--\r\n--c\r\n".to_vec()),
+            (
+                "file".to_owned(),
+                Some("a \"b\".jsonl".to_owned()),
+                b"one\r\n--\r\n--c\r\n".to_vec(),
+            ),
             (String::new(), None, Vec::new()),
         ];
         for size in 1..=FORM.len() {

@@ -13,7 +13,9 @@ impl KeySet {
     /// Returns the set of this key.
     pub(crate) const fn of(key: &str) -> Self {
         let bytes = key.as_bytes();
-        let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return Self(1) };
+        let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
+            return Self(1);
+        };
         // With these factors hardly any key that requests have shares its bit with one that is looked for.
         Self(1 << ((bytes.len() * 7 + *first as usize + *last as usize * 11) % 64))
     }

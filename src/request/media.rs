@@ -81,11 +81,18 @@ impl Media {
         let parse = |name: &'a str| {
             // An IPv6 address may be given in brackets, as in a URL, or bare.
             let bracketed = format!("[{name}]");
-            let written =
-                if name.matches(':').count() > 1 && !name.starts_with('[') { &bracketed } else { name };
+            let written = if name.matches(':').count() > 1 && !name.starts_with('[') {
+                &bracketed
+            } else {
+                name
+            };
             Host::parse(written).map_err(|_| name)
         };
-        names.into_iter().map(parse).collect::<Result<_, _>>().map(Self::Hosts)
+        names
+            .into_iter()
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map(Self::Hosts)
     }
 
     /// Judges an address; `param` returns its place for the error. Fails on an address that the policy forbids.
@@ -129,7 +136,9 @@ impl Media {
             return forbidden("it must be a data URL, or an address of at most 8192 bytes");
         }
         let written = text.decoded();
-        let url = Url::parse(&written).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url = Url::parse(&written)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some((url, host)) = url.as_ref().and_then(|url| Some((url, url.host()?))) else {
             return forbidden(
                 "it must be an http or https URL, or a data URL whose head has at most 256 bytes",
@@ -142,7 +151,9 @@ impl Media {
             Self::Hosts(hosts) if !hosts.iter().any(|known| *known == host) => {
                 forbidden("its host is not among those that media may come from")
             }
-            Self::Public if !is_public(&host) => forbidden("its host must be one of the public Internet"),
+            Self::Public if !is_public(&host) => {
+                forbidden("its host must be one of the public Internet")
+            }
             _ if url.as_str() == text.spelled() => Ok(Address::Unchanged(text)),
             _ => Ok(Address::Rewritten(url.as_str().to_owned(), Text::default())),
         }
@@ -159,18 +170,32 @@ fn judge_data_url(text: Text<'_>, kind: MediaKind) -> Option<MediaVerdict<'_>> {
     let (front, rest) = spelled.split_at(comma);
     let head = Text::json(front).decoded();
     let head = head.trim_start_matches(|c: char| c <= ' ');
-    let label = head.get(5..).filter(|_| head.get(..5).is_some_and(|s| s.eq_ignore_ascii_case("data:")))?;
+    let label = head.get(5..).filter(|_| {
+        head.get(..5)
+            .is_some_and(|s| s.eq_ignore_ascii_case("data:"))
+    })?;
     let mut parts = label.split(';').map(str::trim);
     let essence = parts.next().unwrap_or("").to_ascii_lowercase();
     let is_token = |text: &str| !text.is_empty() && text.bytes().all(is_token_byte);
-    let is_type = essence.split_once('/').is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
+    let is_type = essence
+        .split_once('/')
+        .is_some_and(|(kind, sub)| is_token(kind) && is_token(sub));
     if !is_type || !kind.fits(&essence) {
-        return Some(Err((Fault::ForbiddenMediaUrl, "its data has a type that does not fit this part")));
+        return Some(Err((
+            Fault::ForbiddenMediaUrl,
+            "its data has a type that does not fit this part",
+        )));
     }
     let mut ours = format!("data:{essence}");
     for part in parts {
-        if !part.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b',' | b'"')) {
-            return Some(Err((Fault::ForbiddenMediaUrl, "the part before its data is not readable")));
+        if !part
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'\\' | b',' | b'"'))
+        {
+            return Some(Err((
+                Fault::ForbiddenMediaUrl,
+                "the part before its data is not readable",
+            )));
         }
         let base64 = part.eq_ignore_ascii_case("base64");
         ours.push(';');
@@ -189,10 +214,21 @@ fn is_token_byte(byte: u8) -> bool {
 /// Returns true for base64 in either alphabet, with slashes and line ends possibly escaped. Only the first 8 KiB
 /// are checked: an address is no longer than that, and has a colon. A path of letters passes.
 fn is_base64(spelled: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
-    let bytes = spelled.as_bytes().get(..spelled.len().min(LONGEST)).unwrap_or_default();
-    let escape = |at: usize| bytes.get(at + 1).is_none_or(|next| matches!(next, b'/' | b'n' | b'r'));
-    bytes.iter().enumerate().all(|(at, byte)| letter(*byte) || *byte == b'\\' && escape(at))
+    let letter =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
+    let bytes = spelled
+        .as_bytes()
+        .get(..spelled.len().min(LONGEST))
+        .unwrap_or_default();
+    let escape = |at: usize| {
+        bytes
+            .get(at + 1)
+            .is_none_or(|next| matches!(next, b'/' | b'n' | b'r'))
+    };
+    bytes
+        .iter()
+        .enumerate()
+        .all(|(at, byte)| letter(*byte) || *byte == b'\\' && escape(at))
 }
 
 /// Suffixes of names that only private networks, clusters and the machine itself resolve (most from RFC 6761, 6762
@@ -222,7 +258,8 @@ fn is_public(host: &Host<&str>) -> bool {
         Host::Domain(name) => {
             let name = name.strip_suffix('.').unwrap_or(name);
             let ends = |end: &&str| {
-                name.strip_suffix(*end).is_some_and(|front| front.is_empty() || front.ends_with('.'))
+                name.strip_suffix(*end)
+                    .is_some_and(|front| front.is_empty() || front.ends_with('.'))
             };
             // An empty label is invalid, and would hide the suffix before it.
             name.contains('.') && !name.split('.').any(str::is_empty) && !PRIVATE.iter().any(ends)
@@ -255,7 +292,9 @@ fn is_public_v4(address: [u8; 4]) -> bool {
 /// documentation. Mapped, compatible and translated (NAT64) addresses are not global unicast.
 fn is_public_v6(address: [u16; 8]) -> bool {
     match address {
-        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => {
+            false
+        }
         [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
 }
@@ -273,7 +312,11 @@ mod tests {
         match media.judge(Text::json(spelled), kind, || "there".to_owned()) {
             Ok(address) => address.write(&mut out),
             Err(failure) => {
-                assert!(failure.message.starts_with("Invalid value for 'there': "), "{}", failure.message);
+                assert!(
+                    failure.message.starts_with("Invalid value for 'there': "),
+                    "{}",
+                    failure.message
+                );
                 assert_eq!(failure.param.as_deref(), Some("there"));
                 return Err(failure.code.unwrap().into_owned());
             }
@@ -294,10 +337,22 @@ mod tests {
         ("https:example.com/a", "https://example.com/a"),
         ("https:///example.com/a", "https://example.com/a"),
         (r"https:\\\\example.com\\a", "https://example.com/a"),
-        (r"http://allowed.example\\@evil.example/", "http://allowed.example/@evil.example/"),
-        ("https://example.com/../../a b?c=d#e", "https://example.com/a%20b?c=d#e"),
-        ("https://example.com/%2e%2e/a%2Fb?sig=a%2Bb%3D", "https://example.com/a%2Fb?sig=a%2Bb%3D"),
-        ("https://example.com/?u=http://127.0.0.1", "https://example.com/?u=http://127.0.0.1"),
+        (
+            r"http://allowed.example\\@evil.example/",
+            "http://allowed.example/@evil.example/",
+        ),
+        (
+            "https://example.com/../../a b?c=d#e",
+            "https://example.com/a%20b?c=d#e",
+        ),
+        (
+            "https://example.com/%2e%2e/a%2Fb?sig=a%2Bb%3D",
+            "https://example.com/a%2Fb?sig=a%2Bb%3D",
+        ),
+        (
+            "https://example.com/?u=http://127.0.0.1",
+            "https://example.com/?u=http://127.0.0.1",
+        ),
         ("https://exa%6dple.com/", "https://example.com/"),
         ("https://exämple.com/ü", "https://xn--exmple-cua.com/%C3%BC"),
         ("https://ехample.com/", "https://xn--ample-ywe6i.com/"),
@@ -306,13 +361,31 @@ mod tests {
         ("https://8.8.8.8/a", "https://8.8.8.8/a"),
         ("https://134744072/", "https://8.8.8.8/"),
         ("https://0x8.0x8.0x8.0x8/", "https://8.8.8.8/"),
-        ("https://[2606:4700:4700::1111]/a", "https://[2606:4700:4700::1111]/a"),
-        ("https://[2606:4700:4700:0:0:0:0:1111]/a", "https://[2606:4700:4700::1111]/a"),
-        ("https://localhost.example.com/", "https://localhost.example.com/"),
+        (
+            "https://[2606:4700:4700::1111]/a",
+            "https://[2606:4700:4700::1111]/a",
+        ),
+        (
+            "https://[2606:4700:4700:0:0:0:0:1111]/a",
+            "https://[2606:4700:4700::1111]/a",
+        ),
+        (
+            "https://localhost.example.com/",
+            "https://localhost.example.com/",
+        ),
         ("https://notlocal.example/", "https://notlocal.example/"),
-        ("data:image/png;base64,iVBORw0=", "data:image/png;base64,iVBORw0="),
-        ("DATA:Image/PNG;BASE64,iVBORw0=", "data:image/png;base64,iVBORw0="),
-        (r"data:image\/svg+xml;charset=utf-8;base64,\/9j", "data:image/svg+xml;charset=utf-8;base64,/9j"),
+        (
+            "data:image/png;base64,iVBORw0=",
+            "data:image/png;base64,iVBORw0=",
+        ),
+        (
+            "DATA:Image/PNG;BASE64,iVBORw0=",
+            "data:image/png;base64,iVBORw0=",
+        ),
+        (
+            r"data:image\/svg+xml;charset=utf-8;base64,\/9j",
+            "data:image/svg+xml;charset=utf-8;base64,/9j",
+        ),
         (" data: image/png ;base64,x", "data:image/png;base64,x"),
     ];
 
@@ -432,7 +505,11 @@ mod tests {
     fn fault_c34_addresses_are_judged_by_what_an_engine_reads() {
         assert!(GOOD.len() + BAD.len() >= 60);
         for (spelled, ours) in GOOD {
-            assert_eq!(judged(&Media::Public, spelled, MediaKind::Image).as_deref(), Ok(*ours), "{spelled}");
+            assert_eq!(
+                judged(&Media::Public, spelled, MediaKind::Image).as_deref(),
+                Ok(*ours),
+                "{spelled}"
+            );
             assert_eq!(
                 judged(&Media::Public, ours, MediaKind::Image).as_deref(),
                 Ok(*ours),
@@ -440,16 +517,27 @@ mod tests {
             );
         }
         for spelled in BAD {
-            assert_eq!(judged(&Media::Public, spelled, MediaKind::Image), Err(MEDIA.to_owned()), "{spelled}");
+            assert_eq!(
+                judged(&Media::Public, spelled, MediaKind::Image),
+                Err(MEDIA.to_owned()),
+                "{spelled}"
+            );
             let code = judged(&Media::Data, spelled, MediaKind::Image).unwrap_err();
             assert_eq!(
                 code,
-                if spelled.starts_with("data:") && spelled.contains(',') { MEDIA } else { REMOTE }
+                if spelled.starts_with("data:") && spelled.contains(',') {
+                    MEDIA
+                } else {
+                    REMOTE
+                }
             );
         }
         let long = format!("https://example.com/{}", "a".repeat(8172));
         assert!(judged(&Media::Public, &long, MediaKind::Image).is_ok());
-        assert_eq!(judged(&Media::Public, &(long + "a"), MediaKind::Image), Err(MEDIA.to_owned()));
+        assert_eq!(
+            judged(&Media::Public, &(long + "a"), MediaKind::Image),
+            Err(MEDIA.to_owned())
+        );
     }
 
     #[test]
@@ -460,7 +548,13 @@ mod tests {
             (MediaKind::Video, "video/jpeg"),
             (MediaKind::File, "application/pdf"),
         ] {
-            for label in ["image/webp", "audio/wav", "video/jpeg", "application/pdf", "text/plain"] {
+            for label in [
+                "image/webp",
+                "audio/wav",
+                "video/jpeg",
+                "application/pdf",
+                "text/plain",
+            ] {
                 let fits = kind == MediaKind::File || label == good;
                 let data = judged(&Media::Data, &format!("data:{label};base64,x"), kind);
                 assert_eq!(data.is_ok(), fits, "{kind:?} {label}");
@@ -468,17 +562,32 @@ mod tests {
         }
         // Data of any length stays unread, and is not copied.
         let data = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
-        let address = Media::Public.judge(Text::json(&data), MediaKind::Image, String::new).unwrap();
-        assert!(matches!(address, Address::Unchanged(text) if text.spelled().as_ptr() == data.as_ptr()));
+        let address = Media::Public
+            .judge(Text::json(&data), MediaKind::Image, String::new)
+            .unwrap();
+        assert!(
+            matches!(address, Address::Unchanged(text) if text.spelled().as_ptr() == data.as_ptr())
+        );
         // Neither is an address that is spelled as an engine reads it.
-        let address =
-            Media::Public.judge(Text::json("https://example.com/a"), MediaKind::Image, String::new).unwrap();
+        let address = Media::Public
+            .judge(
+                Text::json("https://example.com/a"),
+                MediaKind::Image,
+                String::new,
+            )
+            .unwrap();
         assert!(matches!(address, Address::Unchanged(_)));
     }
 
     #[test]
     fn fault_c34_hosts_are_exact() {
-        let hosts = ["Images.Example.com", "10.0.0.5", "fd00::5", "[fd00::6]", "minio"];
+        let hosts = [
+            "Images.Example.com",
+            "10.0.0.5",
+            "fd00::5",
+            "[fd00::6]",
+            "minio",
+        ];
         let media = Media::hosts(hosts).unwrap();
         for good in [
             "https://images.example.com/a",
@@ -505,9 +614,20 @@ mod tests {
             "https://[::ffff:10.0.0.5]/",
             "ftp://images.example.com/",
         ] {
-            assert_eq!(judged(&media, bad, MediaKind::Image), Err(MEDIA.to_owned()), "{bad}");
+            assert_eq!(
+                judged(&media, bad, MediaKind::Image),
+                Err(MEDIA.to_owned()),
+                "{bad}"
+            );
         }
-        for no_host in ["", "https://example.com", "example.com:80", "a b", "a/b", "1.2.3.4.5"] {
+        for no_host in [
+            "",
+            "https://example.com",
+            "example.com:80",
+            "a b",
+            "a/b",
+            "1.2.3.4.5",
+        ] {
             let parsed = Media::hosts([no_host]);
             assert_eq!(parsed, Err(no_host));
         }
@@ -516,13 +636,30 @@ mod tests {
     #[test]
     fn fault_c34_content_is_told_from_addresses() {
         let content = |text: &str| {
-            Media::Public.judge_content(Text::json(text), MediaKind::File, String::new).map(|_| ()).is_ok()
+            Media::Public
+                .judge_content(Text::json(text), MediaKind::File, String::new)
+                .map(|_| ())
+                .is_ok()
         };
-        for good in ["", "AAAA", "a-b_c=", r"\/9j\/4A+=", r"AAAA\nBBBB\n", "data:application/pdf;base64,x"] {
+        for good in [
+            "",
+            "AAAA",
+            "a-b_c=",
+            r"\/9j\/4A+=",
+            r"AAAA\nBBBB\n",
+            "data:application/pdf;base64,x",
+        ] {
             assert!(content(good), "{good}");
         }
         let long = format!("/{}/a.png", "a".repeat(1000));
-        for bad in ["http://10.0.0.1/", "file:/a", "/etc/a.png", "a b", r"http\u003a//10.0.0.1/", &long] {
+        for bad in [
+            "http://10.0.0.1/",
+            "file:/a",
+            "/etc/a.png",
+            "a b",
+            r"http\u003a//10.0.0.1/",
+            &long,
+        ] {
             assert!(!content(bad), "{bad}");
         }
     }

@@ -101,7 +101,11 @@ pub(crate) fn switch_of(key: &str, json: &str) -> Option<ThinkingSwitch> {
             let word = Text::of(Raw::of(json)?)?.decoded();
             // Only Ollama's has efforts.
             let is_effort = key == "think" && !word.is_empty();
-            if is_effort { of_word(&word).or(Some(ThinkingSwitch::On)) } else { of_word(&word) }
+            if is_effort {
+                of_word(&word).or(Some(ThinkingSwitch::On))
+            } else {
+                of_word(&word)
+            }
         }
         _ => None,
     }
@@ -109,11 +113,13 @@ pub(crate) fn switch_of(key: &str, json: &str) -> Option<ThinkingSwitch> {
 
 /// Returns true or false if one of [`THINKING_SWITCHES`] switches reasoning on or off; `get` returns their values.
 pub(crate) fn thinks<'a>(get: impl Fn(&'static str) -> Option<&'a str>) -> Option<bool> {
-    THINKING_SWITCHES.iter().find_map(|key| match switch_of(key, get(key)?)? {
-        ThinkingSwitch::On => Some(true),
-        ThinkingSwitch::Off => Some(false),
-        ThinkingSwitch::Open => None,
-    })
+    THINKING_SWITCHES
+        .iter()
+        .find_map(|key| match switch_of(key, get(key)?)? {
+            ThinkingSwitch::On => Some(true),
+            ThinkingSwitch::Off => Some(false),
+            ThinkingSwitch::Open => None,
+        })
 }
 
 /// Returns true or false if a request switches reasoning on or off; `get` returns the values of its fields.
@@ -123,7 +129,11 @@ pub(crate) fn reasons<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<bool>
         None => get("reasoning").and_then(effort).as_deref() == Some("none"),
     };
     let of_template = || get("chat_template_kwargs").and_then(OutputConstraints::thinking);
-    if is_off { Some(false) } else { of_template().or_else(|| thinks(&get)) }
+    if is_off {
+        Some(false)
+    } else {
+        of_template().or_else(|| thinks(&get))
+    }
 }
 
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
@@ -214,7 +224,12 @@ impl ChatRequest {
     /// # Errors
     /// Fails on the first invalid field, with its `param` (faults C01–C04, C12, C13, C33, C35, C36), and on a request
     /// that the rules refuse.
-    pub fn read_for(api: Api, body: &Bytes, model: Option<&str>, rules: &Rules) -> Result<Self, Failure> {
+    pub fn read_for(
+        api: Api,
+        body: &Bytes,
+        model: Option<&str>,
+        rules: &Rules,
+    ) -> Result<Self, Failure> {
         Self::parse(api, body, true, model, rules)
     }
 
@@ -258,19 +273,35 @@ impl ChatRequest {
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
     pub(crate) fn read_generated(text: &str, rules: &Rules) -> Result<Self, Failure> {
         // The original request was within its own limits; the generated one may have more messages.
-        let caps = Caps { messages: usize::MAX, tools: usize::MAX, depth: usize::MAX, ..rules.caps };
-        let rules =
-            Rules { media: Media::Unchecked, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
+        let caps = Caps {
+            messages: usize::MAX,
+            tools: usize::MAX,
+            depth: usize::MAX,
+            ..rules.caps
+        };
+        let rules = Rules {
+            media: Media::Unchecked,
+            allowed: rules.allowed.clone(),
+            ranges: rules.ranges,
+            caps,
+        };
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
     }
 
     /// Parses a chat request like [`Self::read_generated`], for requests that are planned like a client's own.
     /// `named`: fields outside the chat API that the client's own API names.
-    pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
+    pub(crate) fn of_generated(
+        body: &Bytes,
+        rules: &Rules,
+        named: &[&str],
+    ) -> Result<Self, Failure> {
         let text = simdutf8::basic::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
         let mut request = Self::read_generated(text, rules)?;
         request.share_tools(body);
-        request.places.unknown.retain(|key| !named.contains(&key.as_str()));
+        request
+            .places
+            .unknown
+            .retain(|key| !named.contains(&key.as_str()));
         Ok(request)
     }
 
@@ -304,7 +335,11 @@ impl ChatRequest {
             request.name_model(model);
         }
         request.places.offset = offset;
-        request.places.members = checked.all().iter().map(|field| MemberSpan::of(field, text)).collect();
+        request.places.members = checked
+            .all()
+            .iter()
+            .map(|field| MemberSpan::of(field, text))
+            .collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         request.reasons = reasons(field);
         request.continues_text = field("continue_final_message") == Some("true")
@@ -312,14 +347,18 @@ impl ChatRequest {
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
         request.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
             || CONSTRAINTS.iter().any(is_said);
-        request.offered_tools =
-            if api == Api::Chat { OfferedTools::read(&checked, &request).map(Box::new) } else { None };
+        request.offered_tools = if api == Api::Chat {
+            OfferedTools::read(&checked, &request).map(Box::new)
+        } else {
+            None
+        };
         request.places.end = text.trim_end().len().saturating_sub(1);
         let own = checked.all().iter().map(|field| &field.key);
         let own = own.filter(|key| rules.allows(key) && known.contains(&key.as_ref()));
         request.places.allowed_api_fields = own.map(|key| key.clone().into_owned()).collect();
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
-        (request.places.allowed, request.places.unknown) = extras.partition(|key| rules.allows(key));
+        (request.places.allowed, request.places.unknown) =
+            extras.partition(|key| rules.allows(key));
         Ok(request)
     }
 
@@ -332,29 +371,48 @@ impl ChatRequest {
     /// Returns true for gpt-oss models, which use the Harmony format and always think.
     pub(crate) fn is_gpt_oss(&self) -> bool {
         const NAME: &[u8] = b"gpt-oss";
-        self.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
+        self.model
+            .as_bytes()
+            .windows(NAME.len())
+            .any(|part| part.eq_ignore_ascii_case(NAME))
     }
 
     /// Returns a copy of the request for one of its choices.
     #[must_use]
     pub fn one_of_several(&self, choice: u32) -> Self {
-        Self { choices: 1, choice: Some(choice), ..self.clone() }
+        Self {
+            choices: 1,
+            choice: Some(choice),
+            ..self.clone()
+        }
     }
 
     /// Returns the tools on offer and the constraints that tell how to parse the answer's text.
     pub fn offer(&self) -> OutputConstraints<'_> {
         let offered_tools = self.offered_tools.as_ref();
-        let tools =
-            offered_tools.map_or("", |offered_tools| std::str::from_utf8(&offered_tools.tools).unwrap_or(""));
+        let tools = offered_tools.map_or("", |offered_tools| {
+            std::str::from_utf8(&offered_tools.tools).unwrap_or("")
+        });
         let required = offered_tools.is_some_and(|offered_tools| offered_tools.must_call);
-        OutputConstraints { tools, required, thinks: self.reasons, constrained: self.constrained }
+        OutputConstraints {
+            tools,
+            required,
+            thinks: self.reasons,
+            constrained: self.constrained,
+        }
     }
 
     /// Returns the messages up to and including the first user message, as JSON. They are equal in all turns of a
     /// conversation, so they identify it. Empty if the request has no messages.
     pub fn leading_messages<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
-        let text = body.get(self.places.offset..).and_then(|body| simdutf8::basic::from_utf8(body).ok());
-        let messages = self.places.messages.clone().and_then(|place| text?.get(place));
+        let text = body
+            .get(self.places.offset..)
+            .and_then(|body| simdutf8::basic::from_utf8(body).ok());
+        let messages = self
+            .places
+            .messages
+            .clone()
+            .and_then(|place| text?.get(place));
         let mut is_begun = false;
         let all = messages.and_then(json::elements).into_iter().flatten();
         let until = all.take_while(|message| {
@@ -368,17 +426,33 @@ impl ChatRequest {
     /// Returns the texts of the prompt as the client wrote them, what engines put first in front: the tools, then the
     /// messages; of Completions, the prompt.
     pub fn prompt<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
-        let text = body.get(self.places.offset..).and_then(|body| simdutf8::basic::from_utf8(body).ok());
-        let tools = self.offered_tools.as_ref().and_then(|offered| offered.place.clone());
-        let places = [tools, self.places.messages.clone(), self.places.prompt.clone()].into_iter().flatten();
+        let text = body
+            .get(self.places.offset..)
+            .and_then(|body| simdutf8::basic::from_utf8(body).ok());
+        let tools = self
+            .offered_tools
+            .as_ref()
+            .and_then(|offered| offered.place.clone());
+        let places = [
+            tools,
+            self.places.messages.clone(),
+            self.places.prompt.clone(),
+        ]
+        .into_iter()
+        .flatten();
         places.filter_map(|place| text?.get(place)).collect()
     }
 
     /// Appends a member at the end of the body.
     fn append(&self, text: &str, member: &str, edits: &mut Edits) {
         let end = self.places.end;
-        let empty = text.get(..end).is_some_and(|head| head.trim_end().ends_with('{'));
-        edits.replace(end..end, format!("{}{member}", if empty { "" } else { "," }));
+        let empty = text
+            .get(..end)
+            .is_some_and(|head| head.trim_end().ends_with('{'));
+        edits.replace(
+            end..end,
+            format!("{}{member}", if empty { "" } else { "," }),
+        );
     }
 
     /// Appends a member unless the client sets it. `passes`: unknown fields reach the engine.
@@ -397,7 +471,9 @@ impl ChatRequest {
 
     /// Returns true if the model may choose whether to call a tool.
     pub(crate) fn may_call(&self) -> bool {
-        self.offered_tools.as_ref().is_some_and(|offered_tools| offered_tools.may_call)
+        self.offered_tools
+            .as_ref()
+            .is_some_and(|offered_tools| offered_tools.may_call)
     }
 
     /// Fails on a field that neither the API nor the operator names, if `unknown` is set to reject such fields.
@@ -425,7 +501,10 @@ impl ChatRequest {
             return edits.replace(at, r#"{"include_usage":true}"#);
         };
         let mut is_named = false;
-        for option in options.iter().filter(|option| option.key == "include_usage") {
+        for option in options
+            .iter()
+            .filter(|option| option.key == "include_usage")
+        {
             is_named = true;
             if option.value.get() != "true" {
                 edits.replace(fields::place(text, option.value.get()), "true");
@@ -433,9 +512,14 @@ impl ChatRequest {
         }
         edits.remove(text, &options, |option| option.key == "include_obfuscation");
         if !is_named {
-            let left = options.iter().any(|option| option.key != "include_obfuscation");
+            let left = options
+                .iter()
+                .any(|option| option.key != "include_obfuscation");
             let comma = if left { "," } else { "" };
-            edits.replace(at.start..at.start + 1, format!("{{\"include_usage\":true{comma}"));
+            edits.replace(
+                at.start..at.start + 1,
+                format!("{{\"include_usage\":true{comma}"),
+            );
         }
     }
 }
@@ -468,10 +552,20 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_refused_where_the_options_say_so() {
-        let body = Bytes::from_static(br#"{"messages":[{"role":"user","content":"a"}],"n":1,"top_k":1}"#);
+        let body =
+            Bytes::from_static(br#"{"messages":[{"role":"user","content":"a"}],"n":1,"top_k":1}"#);
         let read = |allowed: &[&str]| {
             let allowed = allowed.iter().map(|key| (*key).to_owned()).collect();
-            ChatRequest::read_for(Api::Chat, &body, None, &Rules { allowed, ..Rules::default() }).unwrap()
+            ChatRequest::read_for(
+                Api::Chat,
+                &body,
+                None,
+                &Rules {
+                    allowed,
+                    ..Rules::default()
+                },
+            )
+            .unwrap()
         };
         let failure = read(&[]).check_unknown(RequestUnknown::Reject).unwrap_err();
         assert_eq!(failure.message, "Unknown parameter: 'top_k'.");
@@ -482,6 +576,9 @@ mod tests {
         for unknown in [RequestUnknown::Pass, RequestUnknown::Drop] {
             assert_eq!(read(&[]).check_unknown(unknown), Ok(()));
         }
-        assert_eq!(read(&["top_k"]).check_unknown(RequestUnknown::Reject), Ok(()));
+        assert_eq!(
+            read(&["top_k"]).check_unknown(RequestUnknown::Reject),
+            Ok(())
+        );
     }
 }

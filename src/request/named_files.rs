@@ -31,13 +31,23 @@ pub(crate) fn named_files(body: &[u8]) -> Vec<NamedFile> {
     if memchr::memmem::find(body, b"\"file_id\"").is_none() {
         return Vec::new();
     }
-    let Ok(text) = simdutf8::basic::from_utf8(body) else { return Vec::new() };
-    let lists = ["messages", "input", "items"].into_iter().filter_map(|key| json::raw_member(text, key));
-    let messages = lists.filter_map(|list| json::elements(list.get())).flatten();
+    let Ok(text) = simdutf8::basic::from_utf8(body) else {
+        return Vec::new();
+    };
+    let lists = ["messages", "input", "items"]
+        .into_iter()
+        .filter_map(|key| json::raw_member(text, key));
+    let messages = lists
+        .filter_map(|list| json::elements(list.get()))
+        .flatten();
     let lists = messages.flat_map(|message| {
-        ["content", "output"].into_iter().filter_map(move |key| json::raw_member(message.get(), key))
+        ["content", "output"]
+            .into_iter()
+            .filter_map(move |key| json::raw_member(message.get(), key))
     });
-    let parts = lists.filter_map(|list| json::elements(list.get())).flatten();
+    let parts = lists
+        .filter_map(|list| json::elements(list.get()))
+        .flatten();
     let mut named: Vec<_> = parts.filter_map(|part| named(text, part)).collect();
     named.sort_by_key(|file| file.at.start);
     named
@@ -45,10 +55,19 @@ pub(crate) fn named_files(body: &[u8]) -> Vec<NamedFile> {
 
 fn named(text: &str, part: Raw<'_>) -> Option<NamedFile> {
     let is_part = json::member(part.get(), "type")? == "input_file";
-    let file = if is_part { part } else { json::raw_member(part.get(), "file")? };
+    let file = if is_part {
+        part
+    } else {
+        json::raw_member(part.get(), "file")?
+    };
     let member = |key: &str| json::member(file.get(), key).filter(|value| !value.is_empty());
     let (id, filename) = (member("file_id")?, member("filename"));
-    member("file_data").is_none().then(|| NamedFile { id, at: place(text, file.get()), is_part, filename })
+    member("file_data").is_none().then(|| NamedFile {
+        id,
+        at: place(text, file.get()),
+        is_part,
+        filename,
+    })
 }
 
 /// Puts files into a body: their names, and their content as a data URL. `files` are in the order of
@@ -107,7 +126,10 @@ mod tests {
         let order = files(
             r#"{"input":[{"output":[{"type":"input_file","file_id":"a"}],"content":[{"type":"input_file","file_id":"b"}]}],"messages":[{"content":[{"type":"file","file":{"file_id":"c"}}]}]}"#,
         );
-        assert!(!order.contains("file_id") && order.ends_with("}}]}]}"), "{order}");
+        assert!(
+            !order.contains("file_id") && order.ends_with("}}]}]}"),
+            "{order}"
+        );
         for body in [
             r#"{"messages":[{"role":"user","content":"\"file_id\""}]}"#,
             r#"{"input":"the \"file_id\""}"#,

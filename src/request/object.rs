@@ -62,7 +62,11 @@ impl<'a> RequestObject<'a> {
 
     /// Returns a member unless it is absent or null.
     pub(in crate::request) fn get(&self, key: &str) -> Option<Raw<'a>> {
-        let found = self.members.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw);
+        let found = self
+            .members
+            .iter()
+            .find(|(own, _)| own == key)
+            .map(|(_, raw)| *raw);
         found.filter(|raw| raw.get() != "null")
     }
 
@@ -97,11 +101,16 @@ impl<'a> RequestObject<'a> {
         key: &str,
         words: &[&str],
     ) -> Result<Option<Cow<'a, str>>, Failure> {
-        let Some(word) = self.text(key)?.map(|text| text.decoded()) else { return Ok(None) };
+        let Some(word) = self.text(key)?.map(|text| text.decoded()) else {
+            return Ok(None);
+        };
         if words.contains(&word.as_ref()) {
             return Ok(Some(word));
         }
-        Err(invalid(self.path(key), &format!("it must be {}", alternatives(words))))
+        Err(invalid(
+            self.path(key),
+            &format!("it must be {}", alternatives(words)),
+        ))
     }
 
     pub(in crate::request) fn flag(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
@@ -115,23 +124,32 @@ impl<'a> RequestObject<'a> {
 
     /// Returns an object member, if present. Fails on another type.
     pub(in crate::request) fn object(&self, key: &str) -> Result<Option<Self>, Failure> {
-        self.get(key).map(|raw| Self::of(self.path(key), raw)).transpose()
+        self.get(key)
+            .map(|raw| Self::of(self.path(key), raw))
+            .transpose()
     }
 
     /// Returns an object member as raw JSON that is passed on without parsing.
     pub(in crate::request) fn carried(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
         match self.get(key) {
-            Some(raw) if !raw.get().starts_with('{') => Err(invalid(self.path(key), "it must be an object")),
+            Some(raw) if !raw.get().starts_with('{') => {
+                Err(invalid(self.path(key), "it must be an object"))
+            }
             object => Ok(object),
         }
     }
 
     /// Returns the objects of a list; empty if the member is absent. Fails above `most` elements.
     pub(in crate::request) fn objects(&self, key: &str, most: usize) -> Result<Vec<Self>, Failure> {
-        let Some(raw) = self.get(key) else { return Ok(Vec::new()) };
+        let Some(raw) = self.get(key) else {
+            return Ok(Vec::new());
+        };
         let path = self.path(key);
         let all = list(&path, raw, most)?;
-        all.into_iter().enumerate().map(|(at, raw)| Self::of(format!("{path}[{at}]"), raw)).collect()
+        all.into_iter()
+            .enumerate()
+            .map(|(at, raw)| Self::of(format!("{path}[{at}]"), raw))
+            .collect()
     }
 
     /// Returns a member as compact JSON, as the answer echoes it.
@@ -167,7 +185,11 @@ mod tests {
 
     #[test]
     fn alternatives_are_a_sentence() {
-        for (words, text) in [(&["a"][..], "a"), (&["a", "b"], "a or b"), (&["a", "b", "c"], "a, b or c")] {
+        for (words, text) in [
+            (&["a"][..], "a"),
+            (&["a", "b"], "a or b"),
+            (&["a", "b", "c"], "a, b or c"),
+        ] {
             assert_eq!(alternatives(words), text);
         }
     }

@@ -24,15 +24,23 @@ pub(crate) struct OfferedTools {
 impl OfferedTools {
     /// Creates an offer of functions, given as JSON in the form of `tools`.
     pub(super) fn of_functions(tools: String, must_call: bool) -> Self {
-        Self { tools: tools.into(), place: None, must_call, may_call: !must_call }
+        Self {
+            tools: tools.into(),
+            place: None,
+            must_call,
+            may_call: !must_call,
+        }
     }
 
     /// Returns the tools on offer in a body, of which `request` has been parsed; `None` if nothing may be called.
     pub(super) fn read(from: &Checked<'_>, request: &ChatRequest) -> Option<Self> {
         let said = |key: &str| from.get(key).map(|field| field.value.get());
         // The newer form wins if the client sends both.
-        let (key, old) =
-            if said("tools").is_some() { ("tools", None) } else { ("functions", said("function_call")) };
+        let (key, old) = if said("tools").is_some() {
+            ("tools", None)
+        } else {
+            ("functions", said("function_call"))
+        };
         let all = said(key)?;
         let choice = said("tool_choice").or(old);
         if choice == Some("\"none\"") {
@@ -47,7 +55,11 @@ impl OfferedTools {
         let must = mode == Some("\"required\"") || is_one || request.forced_function.is_some();
         let is_plain = allowed.is_none() && request.custom_tools.is_empty();
         Some(Self {
-            tools: if is_plain { Bytes::new() } else { write_allowed(all, allowed, key).into() },
+            tools: if is_plain {
+                Bytes::new()
+            } else {
+                write_allowed(all, allowed, key).into()
+            },
             place: from.place(key).filter(|_| is_plain),
             must_call: must,
             may_call: matches!(mode, None | Some("\"auto\"")),
@@ -61,8 +73,11 @@ fn is_object(json: &str) -> bool {
 
 /// Returns the `allowed_tools` object of a tool choice of that type.
 fn allowed(choice: &str) -> Option<&str> {
-    let is_one = is_object(choice) && json::member(choice, "type").as_deref() == Some("allowed_tools");
-    raw_member(choice, "allowed_tools").map(Raw::get).filter(|_| is_one)
+    let is_one =
+        is_object(choice) && json::member(choice, "type").as_deref() == Some("allowed_tools");
+    raw_member(choice, "allowed_tools")
+        .map(Raw::get)
+        .filter(|_| is_one)
 }
 
 /// Returns the name of a tool, or of the tool that a choice names.
@@ -95,11 +110,21 @@ pub(super) fn write_rest(
 fn write_allowed(all: &str, allowed: Option<&str>, key: &str) -> String {
     let names = allowed.map(|allowed| {
         let tools = raw_member(allowed, "tools").and_then(|tools| elements(tools.get()));
-        tools.into_iter().flatten().filter_map(|tool| name(tool.get())).collect::<HashSet<_>>()
+        tools
+            .into_iter()
+            .flatten()
+            .filter_map(|tool| name(tool.get()))
+            .collect::<HashSet<_>>()
     });
     let mut written = String::from("[");
     for tool in elements(all).into_iter().flatten() {
-        let own = || if key == "functions" { json::member(tool.get(), "name") } else { name(tool.get()) };
+        let own = || {
+            if key == "functions" {
+                json::member(tool.get(), "name")
+            } else {
+                name(tool.get())
+            }
+        };
         let is_allowed = |names: &HashSet<String>| own().is_some_and(|name| names.contains(&name));
         if !names.as_ref().is_none_or(is_allowed) {
             continue;
@@ -140,15 +165,30 @@ mod tests {
         let customs = format!("[{},{}]", custom("c"), custom("d"));
         let function = r#"[{"type":"function","function":{"name":"f"}}]"#;
         for (body, tools, must, may) in [
-            (r#"{"functions":[{"name":"f"}]}"#, r#"[{"name":"f"}]"#, false, true),
-            (r#"{"functions":[{"name":"f"}],"function_call":"auto"}"#, r#"[{"name":"f"}]"#, false, true),
+            (
+                r#"{"functions":[{"name":"f"}]}"#,
+                r#"[{"name":"f"}]"#,
+                false,
+                true,
+            ),
+            (
+                r#"{"functions":[{"name":"f"}],"function_call":"auto"}"#,
+                r#"[{"name":"f"}]"#,
+                false,
+                true,
+            ),
             (
                 r#"{"functions":[{"name":"f"}],"function_call":{"name":"f"}}"#,
                 r#"[{"name":"f"}]"#,
                 true,
                 false,
             ),
-            (r#"{"functions":[{"name":"f"}],"function_call":"none"}"#, "", false, false),
+            (
+                r#"{"functions":[{"name":"f"}],"function_call":"none"}"#,
+                "",
+                false,
+                false,
+            ),
             (
                 r#"{"tools":[{"type":"custom","custom":{"name":"c"}},{"type":"custom","custom":{"name":"d"}}]}"#,
                 customs.as_str(),
@@ -171,7 +211,11 @@ mod tests {
         ] {
             let request = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
             let offer = request.offer();
-            assert_eq!((offer.tools, offer.required, request.may_call()), (tools, must, may), "{body}");
+            assert_eq!(
+                (offer.tools, offer.required, request.may_call()),
+                (tools, must, may),
+                "{body}"
+            );
         }
     }
 }

@@ -48,7 +48,11 @@ impl PartKey {
     fn of_hosted(name: &str, inside: Option<MediaKind>) -> Option<Self> {
         let is_url = name.ends_with("_url") && name != "server_url";
         let is_media = inside.is_some() || is_url || name == "file_data";
-        if is_media { Self::of(name, inside) } else { None }
+        if is_media {
+            Self::of(name, inside)
+        } else {
+            None
+        }
     }
 }
 
@@ -89,7 +93,11 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
 
     /// Judges the addresses in content, if it is a list of parts; `path` is its place for error messages. Fails on
     /// a forbidden address.
-    pub(super) fn content(&mut self, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
+    pub(super) fn content(
+        &mut self,
+        content: Raw<'_>,
+        path: impl Fn() -> String,
+    ) -> Result<(), Failure> {
         if !content.get().starts_with('[') || *self.media == Media::Unchecked {
             return Ok(());
         }
@@ -100,7 +108,9 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     /// of a list.
     fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
         (self.path, self.anywhere) = (path, anywhere);
-        let passed = self.strings.pass_part(value.get(), |from| self.value(from, None));
+        let passed = self
+            .strings
+            .pass_part(value.get(), |from| self.value(from, None));
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => passed.map_err(|_| Fault::InvalidJson.into()),
@@ -113,16 +123,24 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
             true => self.media.judge_content(text, key.kind, path)?,
             false => self.media.judge(text, key.kind, path)?,
         };
-        let Address::Rewritten(front, rest) = &judged else { return Ok(()) };
+        let Address::Rewritten(front, rest) = &judged else {
+            return Ok(());
+        };
         let written = place(self.text, text.spelled());
         let mut ours = BytesMut::new();
         Text::plain(front).write(&mut ours);
         self.respelled += ours.len();
         if self.respelled > RESPELLED {
             let path = self.path.clone();
-            return Err(invalid(path, "there are too many addresses that are not in their usual spelling"));
+            return Err(invalid(
+                path,
+                "there are too many addresses that are not in their usual spelling",
+            ));
         }
-        self.edits.replace(written.start..written.end - rest.spelled().len(), ours.to_vec());
+        self.edits.replace(
+            written.start..written.end - rest.spelled().len(),
+            ours.to_vec(),
+        );
         Ok(())
     }
 
@@ -173,7 +191,11 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
 
 /// Returns an item or tool that is sent to the engine unchanged, except for addresses, which are judged and
 /// rewritten in canonical spelling. Fails on a forbidden address; `path` is its place for error messages.
-pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
+pub(super) fn hosted<'a>(
+    item: Raw<'a>,
+    media: &Media,
+    path: &str,
+) -> Result<Cow<'a, str>, Failure> {
     let mut judge = AddressCheck::new(item.get(), LongStrings::UNKNOWN, media);
     if *media != Media::Unchecked {
         judge.search(item, path.to_owned(), true)?;
@@ -181,7 +203,9 @@ pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow
     if judge.edits.is_empty() {
         return Ok(Cow::Borrowed(item.get()));
     }
-    let edited = judge.edits.apply_within_limit(&Bytes::copy_from_slice(item.get().as_bytes()))?;
+    let edited = judge
+        .edits
+        .apply_within_limit(&Bytes::copy_from_slice(item.get().as_bytes()))?;
     Ok(Cow::Owned(String::from_utf8_lossy(&edited).into_owned()))
 }
 
@@ -204,15 +228,31 @@ mod tests {
         };
         let forbidden = |param: &str| Err(("forbidden_media_url".to_owned(), param.to_owned()));
         for (content, param) in [
-            (r#"[{"type":"image_url","image_url":{"url":"http://10.0.0.1/"}}]"#, "image_url.url"),
-            (r#"[{"type":"image_url","image_url":"file:///etc/passwd"}]"#, "image_url"),
-            (r#"[{"type":"input_audio","input_audio":{"data":"http://10.0.0.1/"}}]"#, "input_audio.data"),
+            (
+                r#"[{"type":"image_url","image_url":{"url":"http://10.0.0.1/"}}]"#,
+                "image_url.url",
+            ),
+            (
+                r#"[{"type":"image_url","image_url":"file:///etc/passwd"}]"#,
+                "image_url",
+            ),
+            (
+                r#"[{"type":"input_audio","input_audio":{"data":"http://10.0.0.1/"}}]"#,
+                "input_audio.data",
+            ),
         ] {
             let param = format!("messages[0].content[0].{param}");
-            assert_eq!(read(content, &Rules::default()), forbidden(&param), "{content}");
+            assert_eq!(
+                read(content, &Rules::default()),
+                forbidden(&param),
+                "{content}"
+            );
             assert_eq!(read(content, &Rules::ANSWERED), Ok(()), "{content}");
         }
-        for content in [r#""http://10.0.0.1/""#, r#"[{"type":"text","text":"http://10.0.0.1/"}]"#] {
+        for content in [
+            r#""http://10.0.0.1/""#,
+            r#"[{"type":"text","text":"http://10.0.0.1/"}]"#,
+        ] {
             assert_eq!(read(content, &Rules::default()), Ok(()), "{content}");
         }
     }
@@ -226,9 +266,18 @@ mod tests {
             sent.map_err(|failure| failure.param.unwrap())
         };
         let private = "http://10.0.0.1/";
-        assert_eq!(sent(private, &Media::Public), Err("input[0].output.image_url".to_owned()));
+        assert_eq!(
+            sent(private, &Media::Public),
+            Err("input[0].output.image_url".to_owned())
+        );
         assert_eq!(sent(private, &Media::Unchecked), Ok(item(private)));
-        assert_eq!(sent("HTTPS://EXAMPLE.com", &Media::Public), Ok(item("https://example.com/")));
-        assert_eq!(sent("https://example.com/", &Media::Public), Ok(item("https://example.com/")));
+        assert_eq!(
+            sent("HTTPS://EXAMPLE.com", &Media::Public),
+            Ok(item("https://example.com/"))
+        );
+        assert_eq!(
+            sent("https://example.com/", &Media::Public),
+            Ok(item("https://example.com/"))
+        );
     }
 }

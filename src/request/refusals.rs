@@ -18,26 +18,33 @@ pub(super) fn refused(fault: Fault, param: String, must: &str) -> Failure {
 
 /// Builds the failure for a multipart form that cannot be read.
 pub(crate) fn unreadable_form(why: &str) -> Failure {
-    Failure::from(Fault::InvalidRequest).with_message(format!("The multipart body cannot be read: {why}."))
+    Failure::from(Fault::InvalidRequest)
+        .with_message(format!("The multipart body cannot be read: {why}."))
 }
 
 pub(crate) fn missing(param: &str) -> Failure {
     let message = format!("Missing required parameter: '{param}'.");
-    Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
+    Failure::from(Fault::MissingParameter)
+        .with_message(message)
+        .with_param(param)
 }
 
 /// Builds the failure for a parameter that is not supported; `instead` says why, or what to send.
 pub(crate) fn unsupported_parameter(param: impl Into<String>, instead: &str) -> Failure {
     let param = param.into();
     let message = format!("Unsupported parameter: '{param}'; {instead}.");
-    Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
+    Failure::from(Fault::UnsupportedParameter)
+        .with_message(message)
+        .with_param(param)
 }
 
 /// Builds the failure for a parameter value that this engine does not support.
 pub(crate) fn unsupported_value(param: impl Into<String>, why: &str) -> Failure {
     let param = param.into();
     let message = format!("Unsupported value for '{param}': {why}.");
-    Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
+    Failure::from(Fault::UnsupportedValue)
+        .with_message(message)
+        .with_param(param)
 }
 
 /// Builds the failure for a body that is nested more than `levels` deep.
@@ -49,7 +56,9 @@ pub(super) fn too_deep(levels: usize) -> Failure {
 /// Builds the failure for a field that the API does not name, where such fields are refused.
 pub(crate) fn unknown(param: &str) -> Failure {
     let message = format!("Unknown parameter: '{}'.", shown(param));
-    Failure::from(Fault::UnknownParameter).with_message(message).with_param(shown(param))
+    Failure::from(Fault::UnknownParameter)
+        .with_message(message)
+        .with_param(shown(param))
 }
 
 /// Returns the first characters of a client's word, as many as an error message repeats.

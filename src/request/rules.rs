@@ -31,8 +31,12 @@ pub struct Rules {
 
 impl Rules {
     /// Rules for a request that has already been answered: its media addresses are not judged again.
-    pub const ANSWERED: Self =
-        Self { media: Media::Unchecked, allowed: Vec::new(), ranges: Ranges::Engine, caps: Caps::PLAIN };
+    pub const ANSWERED: Self = Self {
+        media: Media::Unchecked,
+        allowed: Vec::new(),
+        ranges: Ranges::Engine,
+        caps: Caps::PLAIN,
+    };
 
     /// Returns true if the operator allows the field with the path `param`.
     pub(super) fn allows(&self, param: &str) -> bool {

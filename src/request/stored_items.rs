@@ -8,10 +8,17 @@ use bytes::{BufMut, BytesMut};
 /// Returns id and normalised JSON of input item number `at` of `response`; `None` if the item is no object.
 pub fn normalised(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     let members = Members::of(item)?;
-    let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
+    let text = |key: &str| {
+        members
+            .get(key)
+            .and_then(Text::of)
+            .map(|text| text.decoded().into_owned())
+    };
     let kind = text("type").unwrap_or_else(|| "message".to_owned());
     let derived = || format!("{}_{}_in{at}", prefix(&kind), ident::compact(response));
-    let id = text("id").filter(|id| !id.is_empty()).unwrap_or_else(derived);
+    let id = text("id")
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(derived);
     let known = HAVE_STATUS.contains(&kind.as_str());
     let mut out = BytesMut::from(&b"{\"id\":"[..]);
     write_string(&id, &mut out);
@@ -21,18 +28,24 @@ pub fn normalised(item: &str, response: &str, at: usize) -> Option<(String, Stri
         member("status", &mut out);
         write_string(text("status").as_deref().unwrap_or("completed"), &mut out);
     }
-    let assistant = members.get("role").is_some_and(|role| role.get() == "\"assistant\"");
+    let assistant = members
+        .get("role")
+        .is_some_and(|role| role.get() == "\"assistant\"");
     for (key, value) in &members.0 {
         // Clients that serialise every field send null for members that the item lacks.
-        let dropped =
-            matches!(key.as_ref(), "id" | "type") || known && (key == "status" || value.get() == "null");
+        let dropped = matches!(key.as_ref(), "id" | "type")
+            || known && (key == "status" || value.get() == "null");
         if dropped {
             continue;
         }
         member(key, &mut out);
         match Text::of(*value) {
-            Some(text) if kind == "message" && key == "content" => write_text(&text, assistant, &mut out),
-            _ if known && matches!(key.as_ref(), "content" | "output") => write_parts(*value, &mut out),
+            Some(text) if kind == "message" && key == "content" => {
+                write_text(&text, assistant, &mut out)
+            }
+            _ if known && matches!(key.as_ref(), "content" | "output") => {
+                write_parts(*value, &mut out)
+            }
             _ => write_compact(value.get(), &mut out),
         }
     }
@@ -61,14 +74,17 @@ fn write_text(text: &Text<'_>, assistant: bool, out: &mut BytesMut) {
 
 /// Writes a list of parts, and adds members that are optional in a request but required in an answer.
 fn write_parts(list: Raw<'_>, out: &mut BytesMut) {
-    let Ok(parts) = json::read::<Vec<Raw<'_>>>(list.get()) else { return write_compact(list.get(), out) };
+    let Ok(parts) = json::read::<Vec<Raw<'_>>>(list.get()) else {
+        return write_compact(list.get(), out);
+    };
     out.put_u8(b'[');
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
             out.put_u8(b',');
         }
         let lacks = |key: &str| {
-            Members::of(part.get()).is_some_and(|members| !members.0.iter().any(|(known, _)| known == key))
+            Members::of(part.get())
+                .is_some_and(|members| !members.0.iter().any(|(known, _)| known == key))
         };
         let owed: &[(&str, &str)] = match json::member(part.get(), "type").as_deref() {
             Some("output_text") => &[("annotations", "[]"), ("logprobs", "[]")],

@@ -68,11 +68,19 @@ pub(super) enum ContentPart<'a> {
 impl<'a> InputTurn<'a> {
     /// Creates a turn without reasoning and calls.
     pub(super) fn new(role: TurnRole<'a>, parts: Vec<ContentPart<'a>>) -> Self {
-        Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
+        Self {
+            role,
+            parts,
+            reasoning: BytesMut::new(),
+            calls: Vec::new(),
+        }
     }
 
     pub(super) fn is_of_system(&self) -> bool {
-        matches!(self.role, TurnRole::Author(Author::System | Author::Developer))
+        matches!(
+            self.role,
+            TurnRole::Author(Author::System | Author::Developer)
+        )
     }
 
     /// Returns the role, and the separator for parts that are joined into one text.
@@ -123,7 +131,11 @@ impl<'a> InputTurn<'a> {
         for (at, call) in self.calls.iter().enumerate() {
             out.extend_from_slice(if at > 0 { b"," } else { b",\"tool_calls\":[" });
             member("{\"id\"", call.id, out);
-            own_member(",\"type\":\"function\",\"function\":{\"name\"", &call.name, out);
+            own_member(
+                ",\"type\":\"function\",\"function\":{\"name\"",
+                &call.name,
+                out,
+            );
             own_member(",\"arguments\"", &call.arguments, out);
             out.extend_from_slice(b"}}");
         }
@@ -135,7 +147,12 @@ impl<'a> InputTurn<'a> {
 
     /// Appends the turn as Responses items, in the form that all engines read: text as one string, reasoning with
     /// an id (engines D.1). `number` counts the items written.
-    pub(super) fn write_items(&self, developer: DeveloperRole, number: &mut usize, out: &mut BytesMut) {
+    pub(super) fn write_items(
+        &self,
+        developer: DeveloperRole,
+        number: &mut usize,
+        out: &mut BytesMut,
+    ) {
         let mut begin = |out: &mut BytesMut| {
             if *number > 0 {
                 out.put_u8(b',');
@@ -149,8 +166,14 @@ impl<'a> InputTurn<'a> {
         }
         if !self.reasoning.is_empty() {
             let number = begin(out);
-            own_member("{\"type\":\"reasoning\",\"id\"", &format!("rs_{number}"), out);
-            out.extend_from_slice(b",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"");
+            own_member(
+                "{\"type\":\"reasoning\",\"id\"",
+                &format!("rs_{number}"),
+                out,
+            );
+            out.extend_from_slice(
+                b",\"summary\":[],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"",
+            );
             out.extend_from_slice(&self.reasoning);
             out.extend_from_slice(b"\"}]}");
         }
@@ -210,12 +233,20 @@ impl ContentPart<'_> {
             Self::File(members) => {
                 out.extend_from_slice(b"{\"type\":\"file\",\"file\":{");
                 for (at, (key, text)) in members.iter().enumerate() {
-                    address(&format!("{}\"{key}\"", if at > 0 { "," } else { "" }), text, out);
+                    address(
+                        &format!("{}\"{key}\"", if at > 0 { "," } else { "" }),
+                        text,
+                        out,
+                    );
                 }
                 out.extend_from_slice(b"}}");
             }
             Self::Audio { data, format } => {
-                address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
+                address(
+                    "{\"type\":\"input_audio\",\"input_audio\":{\"data\"",
+                    data,
+                    out,
+                );
                 member(",\"format\"", *format, out);
                 out.extend_from_slice(b"}}");
             }
@@ -244,7 +275,11 @@ impl ContentPart<'_> {
                 }
             }
             Self::Audio { data, format } => {
-                address("{\"type\":\"input_audio\",\"input_audio\":{\"data\"", data, out);
+                address(
+                    "{\"type\":\"input_audio\",\"input_audio\":{\"data\"",
+                    data,
+                    out,
+                );
                 member(",\"format\"", *format, out);
                 out.put_u8(b'}');
             }
@@ -256,7 +291,13 @@ impl ContentPart<'_> {
 
 /// Appends content: one string if all of it is text (many templates accept nothing else), else a list of parts.
 fn write(parts: &[ContentPart<'_>], between: &str, refusal_parts: bool, out: &mut BytesMut) {
-    write_each(parts, between, refusal_parts, |part, out| part.write(refusal_parts, out), out);
+    write_each(
+        parts,
+        between,
+        refusal_parts,
+        |part, out| part.write(refusal_parts, out),
+        out,
+    );
 }
 
 /// Appends content like [`write()`], with parts in the form of the Responses API.

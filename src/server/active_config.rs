@@ -36,9 +36,21 @@ impl App {
         descriptors::fit_limits(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);
         let pool = pool.ok_or_else(|| Mistakes::one("upstream", "no engine is named"))?;
-        let quotas =
-            Quotas::of(config.auth.as_deref(), config.shared_limits, &self.admit.quotas, &self.admit.usages);
-        let admit = AdmitState { quotas: Arc::new(quotas), ..self.admit.clone() };
-        Ok(Self { config: Arc::new(config), pool: Arc::new(pool), admit, ..self.clone() })
+        let quotas = Quotas::of(
+            config.auth.as_deref(),
+            config.shared_limits,
+            &self.admit.quotas,
+            &self.admit.usages,
+        );
+        let admit = AdmitState {
+            quotas: Arc::new(quotas),
+            ..self.admit.clone()
+        };
+        Ok(Self {
+            config: Arc::new(config),
+            pool: Arc::new(pool),
+            admit,
+            ..self.clone()
+        })
     }
 }

@@ -39,7 +39,11 @@ pub(super) fn check_room(app: &App) -> Result<(), Fault> {
     let waiting = app.running.requests.value()
         - app.responses.background_jobs.places()
         - app.running.stored_answers.value();
-    if waiting > most || app.admit.budget.is_short() { Err(Fault::Overloaded) } else { Ok(()) }
+    if waiting > most || app.admit.budget.is_short() {
+        Err(Fault::Overloaded)
+    } else {
+        Ok(())
+    }
 }
 
 /// Counts a request against the quota of its key. Fails if a limit is used up, with `retry-after` set in the headers.
@@ -53,8 +57,15 @@ pub(super) async fn count(admitted: &Admitted<'_>, reply: &mut ClientReply) -> R
         });
     }
     let app = admitted.app;
-    let Some(caller) = &admitted.identity.caller else { return Ok(()) };
-    let Some(admitted) = app.admit.quotas.admit(&caller.name, &mut reply.quota, app).await else {
+    let Some(caller) = &admitted.identity.caller else {
+        return Ok(());
+    };
+    let Some(admitted) = app
+        .admit
+        .quotas
+        .admit(&caller.name, &mut reply.quota, app)
+        .await
+    else {
         return Ok(());
     };
     let ticket = admitted.map_err(|(failure, wait)| {

@@ -32,7 +32,10 @@ pub(super) struct Admitted<'h> {
 impl Admitted<'_> {
     /// Returns the ids, the time and the seed for an answer.
     pub(super) fn stamp(&self) -> Stamp {
-        Stamp { request_id: Some(Arc::clone(&self.request_id)), ..self.ids.stamp() }
+        Stamp {
+            request_id: Some(Arc::clone(&self.request_id)),
+            ..self.ids.stamp()
+        }
     }
 
     /// Returns the tenant whose stored objects the request may access.
@@ -43,7 +46,12 @@ impl Admitted<'_> {
     /// Returns the dialect of a stream that involves no upstream: the client's choice, else the usual one for its
     /// key. Fails if the dialect header has an unknown value.
     pub(super) fn dialect(&self) -> Result<ResponsesDialect, Failure> {
-        let usual = || self.app.pool.usual_options(self.identity.key()).responses_dialect;
+        let usual = || {
+            self.app
+                .pool
+                .usual_options(self.identity.key())
+                .responses_dialect
+        };
         Ok(headers::dialect(&self.head.headers)?.unwrap_or_else(usual))
     }
 }

@@ -12,8 +12,8 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE,
-    EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
+    ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
+    CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Response, StatusCode, Version, request};
 use std::time::Duration;
@@ -29,8 +29,12 @@ const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
 /// Headers needed to read an answer that is relayed unchanged. vLLM describes embeddings that it sends as plain
 /// bytes in `metadata`.
-const RELAYED: [HeaderName; 4] =
-    [CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, HeaderName::from_static("metadata")];
+const RELAYED: [HeaderName; 4] = [
+    CONTENT_DISPOSITION,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    HeaderName::from_static("metadata"),
+];
 /// Limit for a content type quoted in an error message, in bytes.
 const SHOWN: usize = 100;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -41,7 +45,9 @@ pub(in crate::server) fn request_id(headers: &HeaderMap) -> Option<&str> {
     let harmless = |id: &&str| {
         (1..=128).contains(&id.len())
             && ![".", ".."].contains(id)
-            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };
     headers.get(REQUEST_ID)?.to_str().ok().filter(harmless)
 }
@@ -61,7 +67,11 @@ pub(in crate::server) fn is_ascii(headers: &HeaderMap) -> bool {
 /// for the header at fault.
 pub(in crate::server) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     check_relayed(headers)?;
-    let is_known = |label: &HeaderValue| label.to_str().is_ok_and(|label| is_json(label) || is_form(label));
+    let is_known = |label: &HeaderValue| {
+        label
+            .to_str()
+            .is_ok_and(|label| is_json(label) || is_form(label))
+    };
     if let Some(label) = headers.get(CONTENT_TYPE).filter(|label| !is_known(label)) {
         return Err(wrong_label(&printable(label.as_bytes(), SHOWN)));
     }
@@ -74,7 +84,10 @@ pub(in crate::server) fn check(headers: &HeaderMap) -> Result<(), Failure> {
 /// Checks that the body of this request can be relayed unchanged. Fails with the error for the header at fault.
 pub(in crate::server) fn check_relayed(headers: &HeaderMap) -> Result<(), Failure> {
     let has = |name, good: &str| {
-        headers.get_all(name).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(good.as_bytes()))
+        headers
+            .get_all(name)
+            .iter()
+            .all(|value| value.as_bytes().eq_ignore_ascii_case(good.as_bytes()))
     };
     if !has(EXPECT, "100-continue") {
         return Err(Fault::ExpectationFailed.into());
@@ -105,21 +118,29 @@ fn wrong_label(label: &str) -> Failure {
 
 /// Returns true if the body has the content type that `curl -d` sends by default.
 pub(in crate::server) fn is_labelled_form(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).is_some_and(is_form)
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|label| label.to_str().ok())
+        .is_some_and(is_form)
 }
 
 /// Returns true for `application/x-www-form-urlencoded` without a charset or with UTF-8.
 fn is_form(label: &str) -> bool {
-    is_in_utf8(label, |kind| kind.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+    is_in_utf8(label, |kind| {
+        kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    })
 }
 
 /// Returns true for `application/json` or a type with the suffix `+json`, without a charset or with UTF-8.
 fn is_json(label: &str) -> bool {
     is_in_utf8(label, |kind| {
         let (front, end) = ("application/", "json");
-        let subtype = kind.split_at_checked(front.len()).filter(|(kind, _)| kind.eq_ignore_ascii_case(front));
-        let name =
-            subtype.and_then(|(_, subtype)| subtype.split_at_checked(subtype.len().checked_sub(end.len())?));
+        let subtype = kind
+            .split_at_checked(front.len())
+            .filter(|(kind, _)| kind.eq_ignore_ascii_case(front));
+        let name = subtype.and_then(|(_, subtype)| {
+            subtype.split_at_checked(subtype.len().checked_sub(end.len())?)
+        });
         name.is_some_and(|(before, name)| {
             name.eq_ignore_ascii_case(end) && (before.is_empty() || before.ends_with('+'))
         })
@@ -142,13 +163,24 @@ fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
 
 /// Returns true if `accept` names a type that starts with `kind`.
 pub(in crate::server) fn accepts_type(headers: &HeaderMap, kind: &str) -> bool {
-    let ranges = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
-    ranges.flat_map(|ranges| ranges.split(',')).any(|range| range.trim().starts_with(kind))
+    let ranges = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|accept| accept.to_str().ok());
+    ranges
+        .flat_map(|ranges| ranges.split(','))
+        .any(|range| range.trim().starts_with(kind))
 }
 
 /// Returns true if an `accept` header allows one of the two types that responses have.
 fn accepts(value: &HeaderValue) -> bool {
-    const TYPES: [&str; 5] = ["*/*", "application/*", "application/json", "text/*", "text/event-stream"];
+    const TYPES: [&str; 5] = [
+        "*/*",
+        "application/*",
+        "application/json",
+        "text/*",
+        "text/event-stream",
+    ];
     value.to_str().unwrap_or("").split(',').any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next().unwrap_or("");
@@ -170,10 +202,15 @@ pub(in crate::server) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     };
     // Some clients fail on headers that are not ASCII. A limit is a number, a time or a date, and no text of the host.
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b" .,:;=+-_/%*|\"".contains(&byte);
-    let is_figure = |value: &str| value.len() <= 256 && value.bytes().all(is_sign) && !names_host(value);
+    let is_figure =
+        |value: &str| value.len() <= 256 && value.bytes().all(is_sign) && !names_host(value);
     let good = |value: &HeaderValue| value.to_str().is_ok_and(is_figure);
-    let found = headers.iter().filter(|(name, value)| listed(name) && good(value));
-    found.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let found = headers
+        .iter()
+        .filter(|(name, value)| listed(name) && good(value));
+    found
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 /// Returns how much of its requests per minute the client has used, according to a proxy before the engine.
@@ -181,7 +218,10 @@ pub(in crate::server) fn limits(passed: &HeaderMap) -> Option<LimitUse> {
     let number = |name: &str| passed.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let limit = number("x-ratelimit-limit-requests").filter(|limit| *limit > 0)?;
     let left = number("x-ratelimit-remaining-requests")?.min(limit);
-    Some(LimitUse { used_percent: (limit - left).saturating_mul(100) / limit, window_minutes: 1 })
+    Some(LimitUse {
+        used_percent: (limit - left).saturating_mul(100) / limit,
+        window_minutes: 1,
+    })
 }
 
 /// Header of a successful response: request id, cache rules, rate limits and the number of attempts.
@@ -198,14 +238,18 @@ impl Success<'_> {
     /// Returns the header of an event stream.
     pub(in crate::server) fn stream(&self) -> Response<()> {
         let mut response = self.common("text/event-stream; charset=utf-8", "no-cache");
-        response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+        response
+            .headers_mut()
+            .insert(UNBUFFERED, HeaderValue::from_static("no"));
         response
     }
 
     /// Returns the header of a JSON object.
     pub(in crate::server) fn object(&self, elapsed: Duration) -> Response<()> {
         let mut response = self.common("application/json", "no-store");
-        response.headers_mut().insert(PROCESSING, milliseconds(elapsed));
+        response
+            .headers_mut()
+            .insert(PROCESSING, milliseconds(elapsed));
         response
     }
 
@@ -221,7 +265,10 @@ impl Success<'_> {
             headers.insert(UNBUFFERED, HeaderValue::from_static("no"));
         }
         for name in RELAYED {
-            if let Some(value) = engine.get(&name).filter(|value| value.as_bytes().is_ascii()) {
+            if let Some(value) = engine
+                .get(&name)
+                .filter(|value| value.as_bytes().is_ascii())
+            {
                 headers.insert(name, value.clone());
             }
         }
@@ -241,7 +288,10 @@ impl Success<'_> {
             headers.insert(CONTENT_TYPE, kind);
         }
         common(headers, self.request_id, cache);
-        let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
+        let limits = self
+            .passed
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
         headers.insert(ATTEMPTS, number(self.attempts.into()));
         if let Some(Ok(model)) = self.model.map(HeaderValue::from_str) {
@@ -266,7 +316,9 @@ fn milliseconds(elapsed: Duration) -> HeaderValue {
 /// Returns a number as the value of a header. The small ones take no memory.
 fn number(number: u64) -> HeaderValue {
     const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let digit = usize::try_from(number).ok().and_then(|number| DIGITS.get(number));
+    let digit = usize::try_from(number)
+        .ok()
+        .and_then(|number| DIGITS.get(number));
     digit.map_or_else(|| number.into(), |digit| HeaderValue::from_static(digit))
 }
 
@@ -314,23 +366,34 @@ impl ErrorResponse<'_> {
         }
         if matches!(self.failure.status, 429 | 503) {
             let given = self.passed.get(RETRY_AFTER);
-            let seconds =
-                if self.failure.fault == Fault::Overloaded { random_delay() } else { retry_after(given) };
+            let seconds = if self.failure.fault == Fault::Overloaded {
+                random_delay()
+            } else {
+                retry_after(given)
+            };
             headers.insert(RETRY_AFTER, seconds.into());
-            if let Some(exact) = self.passed.get(RETRY_AFTER_MS).filter(|value| is_number(value)) {
+            if let Some(exact) = self
+                .passed
+                .get(RETRY_AFTER_MS)
+                .filter(|value| is_number(value))
+            {
                 headers.insert(RETRY_AFTER_MS, exact.clone());
             }
         }
-        let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
+        let limits = self
+            .passed
+            .iter()
+            .filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
         response
     }
 }
 
 fn is_number(value: &HeaderValue) -> bool {
-    value
-        .to_str()
-        .is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
+    value.to_str().is_ok_and(|text| {
+        text.parse::<f64>()
+            .is_ok_and(|number| number >= 0.0 && number.is_finite())
+    })
 }
 
 /// Returns a random delay of 1 to 5 seconds, so that clients refused together do not return together (faults O27).
@@ -340,14 +403,26 @@ fn random_delay() -> u64 {
 
 /// Parses `retry-after`, seconds or a date, and clamps it to whole seconds from 1 to 60.
 pub(in crate::server) fn retry_after(given: Option<&HeaderValue>) -> u64 {
-    let seconds = given.and_then(|value| value.to_str().ok()).and_then(|text| {
-        let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-        number.or_else(|| {
-            let date = httpdate::parse_http_date(text.trim()).ok()?;
-            Some(date.duration_since(std::time::SystemTime::now()).unwrap_or_default().as_secs_f64())
-        })
-    });
-    (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
+    let seconds = given
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| {
+            let number = text
+                .trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite());
+            number.or_else(|| {
+                let date = httpdate::parse_http_date(text.trim()).ok()?;
+                Some(
+                    date.duration_since(std::time::SystemTime::now())
+                        .unwrap_or_default()
+                        .as_secs_f64(),
+                )
+            })
+        });
+    (1..=60_u32)
+        .find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0))
+        .map_or(60, u64::from)
 }
 
 /// Returns the shortest `retry-after` of the overloaded engines, in seconds: of those before (`wait`) and of one more,
@@ -361,7 +436,9 @@ pub(in crate::server) fn shortest_retry_after(wait: Option<u64>, passed: &Header
 /// the shortest of those before the last.
 pub(in crate::server) fn keep_shortest_retry_after(passed: &mut HeaderMap, wait: Option<u64>) {
     if let Some(wait) = wait {
-        let least = passed.get(RETRY_AFTER).map_or(wait, |own| wait.min(retry_after(Some(own))));
+        let least = passed
+            .get(RETRY_AFTER)
+            .map_or(wait, |own| wait.min(retry_after(Some(own))));
         passed.insert(RETRY_AFTER, least.into());
     }
 }
@@ -406,7 +483,9 @@ pub(in crate::server) fn joined_names(dropped: &[String], between: &str) -> Stri
 
 /// Closes the connection after the response: the next bytes of the client may belong to the refused body.
 pub(in crate::server) fn close<B>(response: &mut Response<B>) {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// Adds the headers that tell a client to open a WebSocket at this URL.
@@ -419,14 +498,23 @@ pub(in crate::server) fn offer_socket<B>(response: &mut Response<B>) {
 
 /// Returns a query parameter undecoded; the last one if it is repeated.
 pub(in crate::server) fn query<'h>(head: &'h request::Parts, name: &str) -> Option<&'h str> {
-    let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()
+    let pairs = head
+        .uri
+        .query()?
+        .split('&')
+        .filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+        .next_back()
 }
 
 /// Returns the dialect that the `x-samewire-dialect` header names, `None` without the header. Fails on an unknown
 /// name.
 pub(in crate::server) fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
-    let Some(name) = headers.get(DIALECT) else { return Ok(None) };
+    let Some(name) = headers.get(DIALECT) else {
+        return Ok(None);
+    };
     match name.as_bytes() {
         b"openai" => Ok(Some(ResponsesDialect::Openai)),
         b"openresponses" => Ok(Some(ResponsesDialect::Openresponses)),
@@ -441,17 +529,34 @@ mod tests {
 
     #[test]
     fn retry_after_is_clamped() {
-        for (given, expected) in
-            [("5", 5), ("0", 1), ("-3", 1), ("1.2", 2), ("31536000", 60), ("soon", 1), ("", 1), ("nan", 1)]
-        {
-            assert_eq!(retry_after(Some(&HeaderValue::from_static(given))), expected, "{given}");
+        for (given, expected) in [
+            ("5", 5),
+            ("0", 1),
+            ("-3", 1),
+            ("1.2", 2),
+            ("31536000", 60),
+            ("soon", 1),
+            ("", 1),
+            ("nan", 1),
+        ] {
+            assert_eq!(
+                retry_after(Some(&HeaderValue::from_static(given))),
+                expected,
+                "{given}"
+            );
         }
-        let date =
-            |offset: u64| httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(offset));
+        let date = |offset: u64| {
+            httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(offset))
+        };
         let of_date = |offset| retry_after(Some(&HeaderValue::from_str(&date(offset)).unwrap()));
         assert!((28..=30).contains(&of_date(30)));
         assert_eq!((of_date(5000), retry_after(None)), (60, 1));
-        assert_eq!(retry_after(Some(&HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"))), 1);
+        assert_eq!(
+            retry_after(Some(&HeaderValue::from_static(
+                "Sun, 06 Nov 1994 08:49:37 GMT"
+            ))),
+            1
+        );
     }
 
     #[test]
@@ -475,7 +580,11 @@ mod tests {
             ("text/event-stream", true),
             ("text/html", false),
         ] {
-            assert_eq!(accepts(&HeaderValue::from_static(range)), welcome, "{range}");
+            assert_eq!(
+                accepts(&HeaderValue::from_static(range)),
+                welcome,
+                "{range}"
+            );
         }
     }
 }

@@ -35,7 +35,10 @@ impl RandomPool {
             self.left = self.bytes.len();
         }
         self.left -= 1;
-        let drawn = self.bytes.get_mut(self.left).ok_or(getrandom::Error::UNEXPECTED)?;
+        let drawn = self
+            .bytes
+            .get_mut(self.left)
+            .ok_or(getrandom::Error::UNEXPECTED)?;
         Ok(std::mem::replace(drawn, [0; DRAWN]))
     }
 }
@@ -61,18 +64,30 @@ impl IdSource {
 
     /// Returns the random number that decides between equal upstreams.
     pub(super) fn tie_breaker(&self) -> u64 {
-        self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+        self.0
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     pub(super) fn stamp(&self) -> Stamp {
         let bytes = self.0.get(16..).and_then(<[u8]>::first_chunk);
         let id = AnswerId(bytes.map_or(0, |bytes| u128::from_be_bytes(*bytes)));
-        let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Stamp { id, now: since_epoch().as_secs(), seed, request_id: None }
+        let seed = self
+            .0
+            .last_chunk()
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        Stamp {
+            id,
+            now: since_epoch().as_secs(),
+            seed,
+            request_id: None,
+        }
     }
 }
 
 /// Returns the time since the Unix epoch.
 pub(super) fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }

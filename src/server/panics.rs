@@ -25,7 +25,8 @@ pub(super) fn arm(headers: &HeaderMap, request_id: &str) {
 #[expect(clippy::panic, reason = "this is what it is for")]
 pub(super) fn point(place: &str, request_id: Option<&str>) {
     let mut armed = ARMED.lock();
-    let is_this = |(at, whose): &(String, String)| at == place && request_id.is_none_or(|id| id == whose);
+    let is_this =
+        |(at, whose): &(String, String)| at == place && request_id.is_none_or(|id| id == whose);
     if armed.as_ref().is_some_and(is_this) {
         *armed = None;
         drop(armed);

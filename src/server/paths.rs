@@ -80,12 +80,16 @@ impl Target {
     /// Returns the protocol in which the client speaks: that of the route, also for its other methods and for unknown
     /// paths below it. On routes that both protocols have, and on all other unknown paths, the headers tell.
     pub(super) fn protocol(self, path: &str, headers: &HeaderMap) -> Protocol {
-        let is_of_messages =
-            || path.strip_prefix(MESSAGES).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let is_of_messages = || {
+            path.strip_prefix(MESSAGES)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         match self {
             Self::Message | Self::CountTokens => Protocol::Anthropic,
             Self::OtherMethod | Self::Nothing if is_of_messages() => Protocol::Anthropic,
-            Self::Models | Self::Model | Self::OtherMethod | Self::Nothing => Protocol::of_headers(headers),
+            Self::Models | Self::Model | Self::OtherMethod | Self::Nothing => {
+                Protocol::of_headers(headers)
+            }
             _ => Protocol::OpenAi,
         }
     }
@@ -124,33 +128,63 @@ pub(super) struct Path {
 
 impl Path {
     const fn at(path: &'static str, doors: &'static [RouteFamily]) -> Self {
-        Self { path, families: doors, get: None, post: None, delete: None }
+        Self {
+            path,
+            families: doors,
+            get: None,
+            post: None,
+            delete: None,
+        }
     }
 
     const fn get(self, target: Target) -> Self {
-        Self { get: Some(target), ..self }
+        Self {
+            get: Some(target),
+            ..self
+        }
     }
 
     const fn post(self, target: Target) -> Self {
-        Self { post: Some(target), ..self }
+        Self {
+            post: Some(target),
+            ..self
+        }
     }
 
     const fn delete(self, target: Target) -> Self {
-        Self { delete: Some(target), ..self }
+        Self {
+            delete: Some(target),
+            ..self
+        }
     }
 
     /// Returns the methods of the path for an error message.
     fn methods(&self) -> String {
-        let all = [("GET", self.get), ("POST", self.post), ("DELETE", self.delete)];
-        let taken = all.into_iter().filter(|(_, target)| target.is_some()).map(|(method, _)| method);
+        let all = [
+            ("GET", self.get),
+            ("POST", self.post),
+            ("DELETE", self.delete),
+        ];
+        let taken = all
+            .into_iter()
+            .filter(|(_, target)| target.is_some())
+            .map(|(method, _)| method);
         taken.collect::<Vec<_>>().join(" and ")
     }
 }
 
-const ALL: &[RouteFamily] =
-    &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment];
+const ALL: &[RouteFamily] = &[
+    RouteFamily::Plain,
+    RouteFamily::Undated,
+    RouteFamily::Dated,
+    RouteFamily::Deployment,
+];
 /// Route families of paths that name a model in the body or in the path.
-const MODEL: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Deployment];
+const MODEL: &[RouteFamily] = &[
+    RouteFamily::Plain,
+    RouteFamily::Undated,
+    RouteFamily::Deployment,
+];
 /// Route families of paths that concern no model.
 const OTHER: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated];
 
@@ -162,7 +196,9 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/chat/completions", MODEL).post(Target::Answer(Api::Chat)),
     Path::at("/completions", MODEL).post(Target::Answer(Api::Completions)),
     Path::at("/embeddings", MODEL).post(Target::Embeddings),
-    Path::at("/responses", ALL).post(Target::Respond).get(Target::Socket),
+    Path::at("/responses", ALL)
+        .post(Target::Respond)
+        .get(Target::Socket),
     Path::at("/responses/{id}", OTHER)
         .get(Target::Stored(StoredAction::Itself))
         .delete(Target::Stored(StoredAction::Itself)),
@@ -191,8 +227,12 @@ pub(super) static PATHS: &[Path] = &[
 
 /// Paths of files and batches, which exist only if they are served.
 pub(super) static BATCH_PATHS: &[Path] = &[
-    Path::at("/files", PLAIN).get(Target::Batch(BatchPath::Files)).post(Target::Batch(BatchPath::Files)),
-    Path::at("/files/{id}", PLAIN).get(Target::Batch(BatchPath::File)).delete(Target::Batch(BatchPath::File)),
+    Path::at("/files", PLAIN)
+        .get(Target::Batch(BatchPath::Files))
+        .post(Target::Batch(BatchPath::Files)),
+    Path::at("/files/{id}", PLAIN)
+        .get(Target::Batch(BatchPath::File))
+        .delete(Target::Batch(BatchPath::File)),
     Path::at("/files/{id}/content", PLAIN).get(Target::Batch(BatchPath::Content)),
     Path::at("/batches", PLAIN)
         .get(Target::Batch(BatchPath::Batches))
@@ -203,7 +243,9 @@ pub(super) static BATCH_PATHS: &[Path] = &[
 
 /// Returns the paths of files and batches, as router patterns.
 pub(super) fn of_batches() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
-    BATCH_PATHS.iter().map(|path| (format!("/v1{}", path.path), RouteFamily::Plain, path))
+    BATCH_PATHS
+        .iter()
+        .map(|path| (format!("/v1{}", path.path), RouteFamily::Plain, path))
 }
 
 /// Returns true if the path is one of files and batches.
@@ -214,7 +256,9 @@ pub(super) fn is_of_batches(path: &str) -> bool {
 /// Returns all paths with their prefixes, as router patterns.
 pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
     let with = |path: &'static Path| {
-        let of_path = PREFIXES.into_iter().filter(|(family, _)| path.families.contains(family));
+        let of_path = PREFIXES
+            .into_iter()
+            .filter(|(family, _)| path.families.contains(family));
         of_path.map(move |(family, before)| (format!("{before}{}", path.path), family, path))
     };
     PATHS.iter().flat_map(with)
@@ -246,14 +290,24 @@ fn exists(path: &str, relayed: &Relayed) -> bool {
 /// Returns the failure for a method that the path does not allow; the message lists those that it does.
 pub(super) fn other_method(method: &Method, path: &str) -> Failure {
     // A literal path takes precedence over a pattern.
-    let literal = all().chain(of_batches()).find(|(pattern, _, _)| pattern == path);
-    let found = literal.or_else(|| all().chain(of_batches()).find(|(pattern, _, _)| matches(pattern, path)));
+    let literal = all()
+        .chain(of_batches())
+        .find(|(pattern, _, _)| pattern == path);
+    let found = literal.or_else(|| {
+        all()
+            .chain(of_batches())
+            .find(|(pattern, _, _)| matches(pattern, path))
+    });
     let methods = match found {
         Some((_, _, path)) => path.methods(),
         None if path == HEALTH => "GET".to_owned(),
         None => "POST".to_owned(),
     };
-    let message = format!("{} takes {methods}, not {}.", shown(path), shown_method(method));
+    let message = format!(
+        "{} takes {methods}, not {}.",
+        shown(path),
+        shown_method(method)
+    );
     Failure::from(Fault::MethodNotSupported).with_message(message)
 }
 
@@ -313,14 +367,22 @@ impl Meant {
         if let Some(found) = guesses.iter().find(|guess| exists(guess, relayed)) {
             return Some(Self::Path(found.clone()));
         }
-        let known = all().map(|(pattern, _, _)| pattern).filter(|pattern| !pattern.contains('{'));
-        let known = known.chain(relayed.paths().map(str::to_owned)).chain([HEALTH.to_owned()]);
+        let known = all()
+            .map(|(pattern, _, _)| pattern)
+            .filter(|pattern| !pattern.contains('{'));
+        let known = known
+            .chain(relayed.paths().map(str::to_owned))
+            .chain([HEALTH.to_owned()]);
         let near = known.filter_map(|known| {
             let guesses = [lower.clone(), format!("/v1{lower}")];
-            let distance = guesses.iter().map(|guess| levenshtein(guess, &known)).min()?;
+            let distance = guesses
+                .iter()
+                .map(|guess| levenshtein(guess, &known))
+                .min()?;
             (distance <= (known.len() / 6).clamp(1, 3)).then_some((distance, known))
         });
-        near.min_by_key(|(distance, _)| *distance).map(|(_, known)| Self::Path(known))
+        near.min_by_key(|(distance, _)| *distance)
+            .map(|(_, known)| Self::Path(known))
     }
 
     /// Formats the guess as a hint, with advice on the client's base URL if that is wrong.
@@ -346,7 +408,9 @@ mod tests {
     use crate::config::{Config, Overrides};
 
     fn relayed() -> Relayed {
-        Config::read("[[upstream]]\nurl = \"http://a\"", &[&Overrides::default()]).unwrap().relayed
+        Config::read("[[upstream]]\nurl = \"http://a\"", &[&Overrides::default()])
+            .unwrap()
+            .relayed
     }
 
     #[test]
@@ -368,8 +432,14 @@ mod tests {
             ("/v1/embedding", Some("/v1/embeddings")),
             ("/api/v1/chat/completions", Some("/v1/chat/completions")),
             ("/openai/v1/v1/models", Some("/openai/v1/models")),
-            ("/openai/chat/completions", Some("/openai/v1/chat/completions")),
-            ("/responses/resp_1/cancel", Some("/v1/responses/resp_1/cancel")),
+            (
+                "/openai/chat/completions",
+                Some("/openai/v1/chat/completions"),
+            ),
+            (
+                "/responses/resp_1/cancel",
+                Some("/v1/responses/resp_1/cancel"),
+            ),
             ("/models/org/name", Some("/v1/models/org/name")),
             ("/v1/models/", Some("/v1/models")),
             ("/v1/tokenize", Some("/tokenize")),
@@ -383,7 +453,11 @@ mod tests {
             ("/v1/assistants", None),
         ] {
             let found = Meant::by(path, &relayed);
-            assert_eq!(found, expected.map(|path| Meant::Path(path.to_owned())), "{path}");
+            assert_eq!(
+                found,
+                expected.map(|path| Meant::Path(path.to_owned())),
+                "{path}"
+            );
         }
         for path in ["/", "//", "/v1", "/v1/", "/v1/v1", "/openai/v1/"] {
             assert_eq!(Meant::by(path, &relayed), Some(Meant::Base), "{path}");
@@ -400,17 +474,36 @@ mod tests {
                 "/models",
                 "Unknown request URL: GET /models. Did you mean /v1/models? The client's base URL should end in /v1.",
             ),
-            ("/v1/models/", "Unknown request URL: GET /v1/models/. Did you mean /v1/models?"),
+            (
+                "/v1/models/",
+                "Unknown request URL: GET /v1/models/. Did you mean /v1/models?",
+            ),
         ] {
             assert_eq!(unknown(&Method::GET, path, &relayed).message, expected);
         }
         assert!(unknown(&Method::GET, &long, &relayed).message.len() < 200);
-        assert!(unknown(&Method::GET, &"ä/v1/".repeat(100), &relayed).message.is_ascii());
+        assert!(
+            unknown(&Method::GET, &"ä/v1/".repeat(100), &relayed)
+                .message
+                .is_ascii()
+        );
         for (path, expected) in [
-            ("/v1/chat/completions", "/v1/chat/completions takes POST, not PUT."),
-            ("/v1/responses", "/v1/responses takes GET and POST, not PUT."),
-            ("/v1/responses/compact", "/v1/responses/compact takes POST, not PUT."),
-            ("/v1/responses/resp_1", "/v1/responses/resp_1 takes GET and DELETE, not PUT."),
+            (
+                "/v1/chat/completions",
+                "/v1/chat/completions takes POST, not PUT.",
+            ),
+            (
+                "/v1/responses",
+                "/v1/responses takes GET and POST, not PUT.",
+            ),
+            (
+                "/v1/responses/compact",
+                "/v1/responses/compact takes POST, not PUT.",
+            ),
+            (
+                "/v1/responses/resp_1",
+                "/v1/responses/resp_1 takes GET and DELETE, not PUT.",
+            ),
             ("/rerank", "/rerank takes POST, not PUT."),
             ("/health", "/health takes GET, not PUT."),
         ] {

@@ -15,5 +15,8 @@ pub(in crate::server) fn printable(bytes: &[u8], most: usize) -> String {
 
 /// Returns a client's name or id made safe for a message: without control characters, cut after 64 characters.
 pub(in crate::server) fn printable_name(name: &str) -> String {
-    name.chars().filter(|character| !character.is_control()).take(64).collect()
+    name.chars()
+        .filter(|character| !character.is_control())
+        .take(64)
+        .collect()
 }

@@ -25,14 +25,28 @@ const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
 const MISSING_KEY: &str = "You didn't provide an API key. Send it in the header x-api-key, or in an Authorization header, as \
                            'Authorization: Bearer YOUR_KEY'.";
 /// Headers of responses that only OpenAI's clients know.
-const OPENAI_ONLY: [HeaderName; 2] =
-    [HeaderName::from_static("openai-version"), HeaderName::from_static("openai-processing-ms")];
+const OPENAI_ONLY: [HeaderName; 2] = [
+    HeaderName::from_static("openai-version"),
+    HeaderName::from_static("openai-processing-ms"),
+];
 /// Limits in OpenAI's names, and the names that Anthropic has for them.
 const LIMITS: [(&str, &str); 4] = [
-    ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit"),
-    ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining"),
-    ("x-ratelimit-limit-tokens", "anthropic-ratelimit-tokens-limit"),
-    ("x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-remaining"),
+    (
+        "x-ratelimit-limit-requests",
+        "anthropic-ratelimit-requests-limit",
+    ),
+    (
+        "x-ratelimit-remaining-requests",
+        "anthropic-ratelimit-requests-remaining",
+    ),
+    (
+        "x-ratelimit-limit-tokens",
+        "anthropic-ratelimit-tokens-limit",
+    ),
+    (
+        "x-ratelimit-remaining-tokens",
+        "anthropic-ratelimit-tokens-remaining",
+    ),
 ];
 
 /// Protocol in which a client speaks.
@@ -49,7 +63,11 @@ pub(super) enum Protocol {
 impl Protocol {
     /// Returns the protocol of a route that both have, by the header that only clients of Anthropic send.
     pub(super) fn of_headers(headers: &HeaderMap) -> Self {
-        if headers.contains_key(VERSION) { Self::Anthropic } else { Self::OpenAi }
+        if headers.contains_key(VERSION) {
+            Self::Anthropic
+        } else {
+            Self::OpenAi
+        }
     }
 
     /// Copies the client's key from Anthropic's header to `authorization`, unless that is there. Everything that reads
@@ -120,7 +138,11 @@ impl Protocol {
             }
         }
         let is_renamed = |name: &HeaderName| name.as_str().starts_with("x-ratelimit-");
-        let others: Vec<_> = headers.keys().filter(|name| is_renamed(name)).cloned().collect();
+        let others: Vec<_> = headers
+            .keys()
+            .filter(|name| is_renamed(name))
+            .cloned()
+            .collect();
         for name in others {
             headers.remove(name);
         }

@@ -32,7 +32,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Log note for a request whose body has the content type that `curl -d` sends.
-const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
+const LABELLED_FORM: &str =
+    "content-type application/x-www-form-urlencoded: read as application/json";
 
 /// Limit for text of clients in the log, in bytes: a path, the name of a model, a message.
 const LONGEST: usize = 256;
@@ -164,12 +165,23 @@ impl Record {
 
     /// Adds target and sender of the request.
     pub(super) fn with_request(mut self, head: &request::Parts) -> Self {
-        let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
+        let peer = head
+            .extensions
+            .get::<ConnectionState>()
+            .and_then(ConnectionState::peer);
         let path: Arc<str> = limited(head.uri.path()).into();
         self.publish(|facts| (facts.method, facts.path) = (head.method.clone(), Arc::clone(&path)));
-        let key = ["authorization", "api-key", "x-api-key"].iter().find_map(|name| head.headers.get(*name));
+        let key = ["authorization", "api-key", "x-api-key"]
+            .iter()
+            .find_map(|name| head.headers.get(*name));
         let (method, key) = (head.method.clone(), key.cloned());
-        self.line = RequestLine { method, path, peer, key, ..RequestLine::default() };
+        self.line = RequestLine {
+            method,
+            path,
+            peer,
+            key,
+            ..RequestLine::default()
+        };
         self
     }
 
@@ -180,7 +192,11 @@ impl Record {
 
     /// Returns this name of a model in the memory in which the record keeps it, if it does.
     pub(super) fn shared_name(&self, model: &str) -> Option<Arc<str>> {
-        self.line.model.as_ref().filter(|own| ***own == *model).cloned()
+        self.line
+            .model
+            .as_ref()
+            .filter(|own| ***own == *model)
+            .cloned()
     }
 
     /// Notes the client's name for the model.
@@ -205,7 +221,9 @@ impl Record {
         self.publish(|facts| facts.upstream = Some((Arc::clone(&upstream.figures.name), engine)));
         self.upstream = Some(Arc::clone(upstream));
         self.attempts = attempts;
-        self.entry.iter().for_each(|entry| entry.attempted(attempts));
+        self.entry
+            .iter()
+            .for_each(|entry| entry.attempted(attempts));
     }
 
     /// Notes for operators how far the answer is. `chunks`: the events that the engine has sent.
@@ -223,7 +241,12 @@ impl Record {
     }
 
     /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
-    pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &EngineBody) {
+    pub(super) fn ended(
+        &mut self,
+        upstream: &Upstream,
+        error: Option<&Error>,
+        request: &EngineBody,
+    ) {
         if let Some(error) = error {
             self.note_engine_error(&error.public, &request.joined());
         }
@@ -237,16 +260,31 @@ impl Record {
             self.cause.clone_from(&failure.cause);
         }
         self.app.metrics.attempt(&upstream.figures, outcome);
-        let Self { request_id, line, cause, .. } = self;
+        let Self {
+            request_id,
+            line,
+            cause,
+            ..
+        } = self;
         if outcome == "ok" {
             // Earlier errors have not ended the request.
             (*cause, line.engine) = (None, None);
         }
         // The code may come from an engine.
-        let (upstream, outcome, cause) =
-            (&upstream.config.name, fitting(outcome, CODE), cause.as_deref().map(|cause| &**cause));
+        let (upstream, outcome, cause) = (
+            &upstream.config.name,
+            fitting(outcome, CODE),
+            cause.as_deref().map(|cause| &**cause),
+        );
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
-        tracing::debug!(request_id = &**request_id, upstream, outcome, status, cause, "an attempt is over");
+        tracing::debug!(
+            request_id = &**request_id,
+            upstream,
+            outcome,
+            status,
+            cause,
+            "an attempt is over"
+        );
         // A request without a failed attempt has no history.
         let is_plain = outcome == "ok" && line.outcomes.is_empty();
         if !is_plain && line.outcomes.len() < LONGEST {
@@ -336,11 +374,23 @@ impl Record {
     pub(super) fn failed(&mut self, failure: &Failure) {
         let draining = failure.fault == Fault::Draining;
         self.end = if draining { End::Draining } else { End::Error };
-        self.code = Some(failure.code.as_ref().unwrap_or(&failure.kind).chars().take(CODE).collect());
+        self.code = Some(
+            failure
+                .code
+                .as_ref()
+                .unwrap_or(&failure.kind)
+                .chars()
+                .take(CODE)
+                .collect(),
+        );
         self.side = Some(Side::of(failure));
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {
-                let text = redacted(&self.without_own_keys(&engine.text), None, self.requested_model());
+                let text = redacted(
+                    &self.without_own_keys(&engine.text),
+                    None,
+                    self.requested_model(),
+                );
                 self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
             }
             Some(_) => {}
@@ -348,7 +398,10 @@ impl Record {
             None if failure.status < 500 && failure.fault != Fault::InvalidApiKey => {
                 self.line.refusal = Some((
                     limited(&failure.message).into_owned(),
-                    failure.param.as_deref().map(|param| limited(param).into_owned()),
+                    failure
+                        .param
+                        .as_deref()
+                        .map(|param| limited(param).into_owned()),
                 ));
             }
             None => {}
@@ -391,7 +444,9 @@ impl Record {
     fn without_own_keys(&self, text: &str) -> String {
         let own = self.own_key().map(Secret::value);
         let keys = own.as_ref().into_iter().chain(&self.line.key);
-        keys.fold(text.to_owned(), |text, key| without_key(&text, key.as_bytes()))
+        keys.fold(text.to_owned(), |text, key| {
+            without_key(&text, key.as_bytes())
+        })
     }
 
     /// Records what an answer has cost that only counted tokens.
@@ -408,7 +463,11 @@ impl Record {
             let name = self.served.as_ref().unwrap_or(requested);
             upstream.report_unread(unread, self.app.pool.engine_name(name));
         }
-        if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.reasoning_was_separate) {
+        if let Some(upstream) = self
+            .upstream
+            .as_ref()
+            .filter(|_| summary.reasoning_was_separate)
+        {
             upstream.note_separate_reasoning();
         }
         self.summary = summary;
@@ -417,12 +476,16 @@ impl Record {
     fn log(&self, total: Duration) {
         let caller = self.caller.as_deref();
         // Only names given by operators; the name of a tenant without one is derived from a hash.
-        let tenant = caller.filter(|caller| caller.has_named_tenant).map(|caller| &*caller.tenant);
+        let tenant = caller
+            .filter(|caller| caller.has_named_tenant)
+            .map(|caller| &*caller.tenant);
         let key = caller.map(|caller| &*caller.name);
         let line = &self.line;
         let is_unauthorised = self.status == Some(401) && self.attempts == 0;
         // Clients that try keys must be distinguishable, even where addresses are not logged.
-        let peer = line.peer.filter(|_| self.app.config.log.peer || is_unauthorised);
+        let peer = line
+            .peer
+            .filter(|_| self.app.config.log.peer || is_unauthorised);
         let (engine_status, engine_error) = match &line.engine {
             Some((status, text)) => (*status, Some(text.as_str()).filter(|text| !text.is_empty())),
             None => (None, None),
@@ -442,23 +505,37 @@ impl Record {
                     served_model = self.served.as_deref(),
                     status = self.status.unwrap_or(499),
                     code = self.code,
-                    param = line.refusal.as_ref().and_then(|refusal| refusal.1.as_deref()),
+                    param = line
+                        .refusal
+                        .as_ref()
+                        .and_then(|refusal| refusal.1.as_deref()),
                     error = line.refusal.as_ref().map(|refusal| refusal.0.as_str()),
                     engine_status,
                     engine_error,
                     cause = self.cause.as_deref().map(|cause| &**cause),
                     end = self.end.name(),
                     attempts = self.attempts,
-                    upstream = self.upstream.as_ref().map(|upstream| upstream.config.name.as_str()),
-                    upstreams = Some(line.outcomes.as_str()).filter(|outcomes| !outcomes.is_empty()),
-                    request_bytes =
-                        self.uploaded.as_ref().map_or(self.request_bytes, |uploaded| uploaded.bytes()),
+                    upstream = self
+                        .upstream
+                        .as_ref()
+                        .map(|upstream| upstream.config.name.as_str()),
+                    upstreams =
+                        Some(line.outcomes.as_str()).filter(|outcomes| !outcomes.is_empty()),
+                    request_bytes = self
+                        .uploaded
+                        .as_ref()
+                        .map_or(self.request_bytes, |uploaded| uploaded.bytes()),
                     bytes = self.bytes,
                     prompt_tokens = self.summary.usage.as_ref().map(|usage| usage.prompt),
                     completion_tokens = self.summary.usage.as_ref().map(|usage| usage.completion),
                     first_token_ms = self.first_token.map(milliseconds),
                     total_ms = milliseconds(total),
-                    rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
+                    rewrites = self
+                        .summary
+                        .tally
+                        .iter()
+                        .map(|(_, times)| u64::from(times))
+                        .sum::<u64>(),
                     rules = rules(&self.summary).map(tracing::field::display),
                     note = self.labelled_form.then_some(LABELLED_FORM),
                     content_logged = self.app.config.log.content.then_some(true),
@@ -501,7 +578,10 @@ impl Record {
         self.recording = Recording::begin(&self.app.captures, info, is_wanted);
         if let Some(recording) = &self.recording {
             self.entry.iter().for_each(RegistryEntry::captured);
-            recording.head(&format!("{} {} {:?}", head.method, path(), head.version), &head.headers);
+            recording.head(
+                &format!("{} {} {:?}", head.method, path(), head.version),
+                &head.headers,
+            );
         }
     }
 
@@ -516,10 +596,14 @@ impl Record {
 
     /// Moves the request's entry to those that have ended.
     fn end_entry(&mut self, total: Duration) {
-        let Some(entry) = self.entry.take() else { return };
+        let Some(entry) = self.entry.take() else {
+            return;
+        };
         let outcome = RequestOutcome {
             end: self.end.name(),
-            side: self.side.or_else(|| (self.end == End::ClientClosed).then_some(Side::Client)),
+            side: self
+                .side
+                .or_else(|| (self.end == End::ClientClosed).then_some(Side::Client)),
             status: self.status,
             code: self.code.clone(),
         };
@@ -537,7 +621,11 @@ impl Record {
     /// Returns the data of the request for its trace. It contains only known words: an unknown error code becomes
     /// `_OTHER`.
     fn trace_data(&mut self, trace: Arc<Trace>) -> FinishedRequest {
-        let code = self.code.as_deref().and_then(Fault::of_code).and_then(Fault::code);
+        let code = self
+            .code
+            .as_deref()
+            .and_then(Fault::of_code)
+            .and_then(Fault::code);
         FinishedRequest {
             trace,
             route: self.route,
@@ -547,9 +635,17 @@ impl Record {
             code: code.or_else(|| self.code.as_ref().map(|_| "_OTHER")),
             by_engine: self.end == End::Error && self.side == Some(Side::Upstream),
             model: Arc::clone(&self.model),
-            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
+            engine: self
+                .upstream
+                .as_ref()
+                .map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
-            finishes: self.summary.finishes.iter().map(|finish| finish.as_str()).collect(),
+            finishes: self
+                .summary
+                .finishes
+                .iter()
+                .map(|finish| finish.as_str())
+                .collect(),
             first_token: self.first_token,
             started: self.started,
             ended: (Instant::now(), SystemTime::now()),
@@ -560,7 +656,12 @@ impl Record {
 /// Returns the rules that changed the request or repaired the answer, with their counts.
 fn applied_rules(summary: &Summary) -> impl Iterator<Item = (&'static str, u32)> {
     let adapted = summary.adapted.iter().map(|name| (*name, 1));
-    adapted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times)))
+    adapted.chain(
+        summary
+            .tally
+            .iter()
+            .map(|(rule, times)| (rule.name(), times)),
+    )
 }
 
 /// Lists the rules that changed the request or repaired the answer, each with its count if above one; `None` if there
@@ -582,7 +683,11 @@ fn rules(summary: &Summary) -> Option<impl Display> {
 /// Shortens a client's text to [`LONGEST`] bytes.
 fn limited(text: &str) -> Cow<'_, str> {
     let front = fitting(text, LONGEST);
-    if front.len() < text.len() { format!("{front}…").into() } else { text.into() }
+    if front.len() < text.len() {
+        format!("{front}…").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Returns milliseconds with three decimal places, for human readers.
@@ -611,7 +716,10 @@ impl Drop for Record {
             model: &self.model,
             key: self.caller.as_deref().map(|caller| &*caller.name),
             upstream: self.upstream.as_ref().map(|upstream| &*upstream.figures),
-            engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
+            engine: self
+                .upstream
+                .as_ref()
+                .map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
             tally: &self.summary.tally,
             adapted: &self.summary.adapted,

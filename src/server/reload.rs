@@ -48,7 +48,14 @@ impl Reload {
         let read = Config::clone(&app.config);
         let mut discovery = Discovery::default();
         discovery.follow(&read, &app.metrics);
-        Self { present: Arc::clone(present), flags, watch, hangup, read, discovery }
+        Self {
+            present: Arc::clone(present),
+            flags,
+            watch,
+            hangup,
+            read,
+            discovery,
+        }
     }
 
     /// Watches the files, the signal and the pods without end, and reloads on a change.
@@ -77,8 +84,17 @@ impl Reload {
     /// Replaces the upstreams of pods by those of the pods that are ready now.
     fn take_pods(&mut self, before: &App) {
         match self.put_in_force(before, self.read.clone()) {
-            Ok(FileChange { upstreams, new, gone }) => {
-                tracing::info!(upstreams, new, gone, "the pods behind upstreams have changed");
+            Ok(FileChange {
+                upstreams,
+                new,
+                gone,
+            }) => {
+                tracing::info!(
+                    upstreams,
+                    new,
+                    gone,
+                    "the pods behind upstreams have changed"
+                );
             }
             Err(mistakes) => {
                 let mistakes = mistakes.to_string();
@@ -96,7 +112,10 @@ impl Reload {
         service_manager::reloaded(taken.is_ok());
         if let Err(mistakes) = taken {
             let mistakes = mistakes.to_string();
-            tracing::error!(mistakes, "the configuration is not taken: the one before stays in force");
+            tracing::error!(
+                mistakes,
+                "the configuration is not taken: the one before stays in force"
+            );
         }
     }
 
@@ -112,11 +131,23 @@ impl Reload {
         }
         let known = self.read.unread_text();
         let unread = config.unread_text();
-        unread.iter().filter(|one| !known.contains(one)).for_each(|warning| tracing::warn!("{warning}"));
+        unread
+            .iter()
+            .filter(|one| !known.contains(one))
+            .for_each(|warning| tracing::warn!("{warning}"));
         let capture = config.file.capture.clone();
-        let FileChange { upstreams, new, gone } = self.put_in_force(before, config)?;
+        let FileChange {
+            upstreams,
+            new,
+            gone,
+        } = self.put_in_force(before, config)?;
         recapture(before, &capture);
-        tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
+        tracing::info!(
+            upstreams,
+            new,
+            gone,
+            "the configuration was read again and is in force"
+        );
         Ok(())
     }
 
@@ -125,8 +156,16 @@ impl Reload {
         let app = before.reconfigured(config.clone().with_pods(&self.discovery.pods()))?;
         self.discovery.follow(&config, &app.metrics);
         self.read = config;
-        let new = app.pool.missing_from(&before.pool).cloned().collect::<Vec<_>>();
-        let gone = before.pool.missing_from(&app.pool).cloned().collect::<Vec<_>>();
+        let new = app
+            .pool
+            .missing_from(&before.pool)
+            .cloned()
+            .collect::<Vec<_>>();
+        let gone = before
+            .pool
+            .missing_from(&app.pool)
+            .cloned()
+            .collect::<Vec<_>>();
         let upstreams = app.pool.upstreams().len();
         self.watch = ChangeDetector::new(app.config.read.clone());
         self.present.replace(app);
@@ -139,7 +178,11 @@ impl Reload {
             )]
             tokio::spawn(watch(Arc::clone(&self.present), Arc::clone(upstream)));
         }
-        Ok(FileChange { upstreams, new: new.len(), gone: gone.len() })
+        Ok(FileChange {
+            upstreams,
+            new: new.len(),
+            gone: gone.len(),
+        })
     }
 }
 

@@ -35,7 +35,13 @@ pub(super) fn bare(status: StatusCode) -> Response<Body> {
 
 impl ClientReply {
     pub(super) fn new(record: Record) -> Self {
-        Self { record: Some(record), recording: None, passed: HeaderMap::new(), is_final: false, quota: None }
+        Self {
+            record: Some(record),
+            recording: None,
+            passed: HeaderMap::new(),
+            is_final: false,
+            quota: None,
+        }
     }
 
     /// Returns the record, unless an answer has taken it.
@@ -73,7 +79,9 @@ impl ClientReply {
                 record.answered(200);
                 record.completed();
                 record.bytes = bytes.len();
-                record.success(&self.passed).object(record.started.elapsed())
+                record
+                    .success(&self.passed)
+                    .object(record.started.elapsed())
             }
             None => Response::new(()),
         };
@@ -82,7 +90,9 @@ impl ClientReply {
 
     /// Returns the response that reports a failure.
     pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
-        let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
+        let Some(record) = &mut self.record else {
+            return bare(StatusCode::INTERNAL_SERVER_ERROR);
+        };
         let failure = &match &record.upstream {
             Some(upstream) => {
                 let key = record.caller.as_ref().map(|caller| caller.index);

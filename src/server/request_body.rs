@@ -27,14 +27,23 @@ pub(super) struct RequestBody {
 /// Returns true if a body that is labelled as a form is meant to be JSON: it begins with a bracket, which forms
 /// never do, or is empty.
 fn looks_like_json(body: &[u8]) -> bool {
-    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body).trim_ascii_start();
+    let body = body
+        .strip_prefix("\u{feff}".as_bytes())
+        .unwrap_or(body)
+        .trim_ascii_start();
     matches!(body.first(), None | Some(b'{' | b'['))
 }
 
 impl RequestBody {
     /// Returns the body of a request that has just begun; `None`: it has none.
     pub(super) fn new(incoming: Option<Incoming>, active_request: ActiveRequest) -> Self {
-        Self { unread: incoming.is_some(), incoming, is_labelled_form: false, share: None, active_request }
+        Self {
+            unread: incoming.is_some(),
+            incoming,
+            is_labelled_form: false,
+            share: None,
+            active_request,
+        }
     }
 
     /// Reads the body, of at most `limit` bytes. Fails if it is too large, too slow or incomplete, or a form; or if the

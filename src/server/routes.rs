@@ -41,16 +41,25 @@ use std::sync::Arc;
 /// decoded or normalised in one place and not in another could bypass a check.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
     let to = |target, family| move |State(worker), request| answer(worker, request, target, family);
-    let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, RouteFamily::Plain)));
+    let mut router =
+        Router::new().route(paths::HEALTH, get(to(Target::Health, RouteFamily::Plain)));
     if worker.active_config.app().page.is_some() {
         router = router.route("/", get(to(Target::Page, RouteFamily::Plain)));
     }
     // Those of batches are there even if they are not served: a reload may change that.
     for (pattern, family, path) in paths::all().chain(paths::of_batches()) {
         let mut methods = MethodRouter::new();
-        methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, family)));
-        methods = path.post.into_iter().fold(methods, |methods, target| methods.post(to(target, family)));
-        methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, family)));
+        methods = path
+            .get
+            .into_iter()
+            .fold(methods, |methods, target| methods.get(to(target, family)));
+        methods = path
+            .post
+            .into_iter()
+            .fold(methods, |methods, target| methods.post(to(target, family)));
+        methods = path.delete.into_iter().fold(methods, |methods, target| {
+            methods.delete(to(target, family))
+        });
         router = router.route(&pattern, methods);
     }
     let root_path = worker.active_config.app().config.root_path.clone();
@@ -60,7 +69,9 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
         .with_state(worker);
     match root_path {
         // The path is removed before any route sees the request.
-        Some(root_path) => Router::new().nest_service(&root_path, router.clone()).fallback_service(router),
+        Some(root_path) => Router::new()
+            .nest_service(&root_path, router.clone())
+            .fallback_service(router),
         None => router,
     }
 }
@@ -75,9 +86,16 @@ async fn answer(
     let app = worker.active_config.app();
     let sharing = CorsRights::of(&app.config.cors, request.headers());
     let (head, body) = request.into_parts();
-    let state = head.extensions.get::<ConnectionState>().cloned().unwrap_or_default();
+    let state = head
+        .extensions
+        .get::<ConnectionState>()
+        .cloned()
+        .unwrap_or_default();
     let busy = ActiveRequest::begin(&state);
-    let mut response = match (refused_by_its_head(&head, &app.config.limits), IdSource::draw()) {
+    let mut response = match (
+        refused_by_its_head(&head, &app.config.limits),
+        IdSource::draw(),
+    ) {
         (Some(status), _) => bare(status),
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
@@ -89,7 +107,9 @@ async fn answer(
             };
             let open = sharing.preflight(&head).or_else(own);
             match open {
-                Some(answer) => unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app),
+                Some(answer) => {
+                    unrecorded(answer, &head, has_body(&head, &body), &chance, busy, &app)
+                }
                 None => handle((app, worker, busy, chance), (head, body), target, family).await,
             }
         }
@@ -126,7 +146,10 @@ fn unrecorded(
 ) -> Response<Body> {
     let mut response = answer.unwrap_or_else(|failure| {
         let given = headers::request_id(&head.headers);
-        ErrorResponse::plain(&failure, &given.map_or_else(|| chance.request_id(), Arc::from))
+        ErrorResponse::plain(
+            &failure,
+            &given.map_or_else(|| chance.request_id(), Arc::from),
+        )
     });
     if has_body || app.is_shutting_down() {
         headers::close(&mut response);
@@ -137,8 +160,15 @@ fn unrecorded(
 /// Returns true if a request has a body, some of which may still be arriving.
 fn has_body(head: &request::Parts, body: &Incoming) -> bool {
     let announced = head.headers.contains_key(TRANSFER_ENCODING)
-        || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
-    if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced }
+        || head
+            .headers
+            .get(CONTENT_LENGTH)
+            .is_some_and(|length| length != "0");
+    if head.version == Version::HTTP_2 {
+        !body.is_end_stream()
+    } else {
+        announced
+    }
 }
 
 /// Answers a request that has a record: dispatches it, and adds the headers that its response needs.
@@ -152,16 +182,24 @@ async fn handle(
     panics::arm(&head.headers, &request_id);
     disconnect::arm(&head.headers);
     // A request target with a host in it is meant for a forward proxy.
-    let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
+    let target = if head.uri.authority().is_some() {
+        Target::Nothing
+    } else {
+        target
+    };
     let is_unserved = !app.config.batch.enabled
         && matches!(target, Target::Batch(_) | Target::OtherMethod)
         && paths::is_of_batches(head.uri.path());
     let target = if is_unserved { Target::Nothing } else { target };
     let is_other = target == Target::Nothing && head.uri.authority().is_none();
-    let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
+    let way = is_other
+        .then(|| relayed::find(head.uri.path(), &app.config.relayed))
+        .flatten();
     let is_relayed = way.is_some();
     let (target, family) = match way {
-        Some((family, path)) if head.method == Method::POST && app.config.relayed.rewrites(&path) => {
+        Some((family, path))
+            if head.method == Method::POST && app.config.relayed.rewrites(&path) =>
+        {
             (Target::ByBody, family)
         }
         Some((family, _)) if head.method == Method::POST => (Target::Relayed, family),
@@ -171,22 +209,39 @@ async fn handle(
     let protocol = target.protocol(head.uri.path(), &head.headers);
     protocol.unify_key(&mut head.headers);
     let record = Record::new(&app, target.route(), Arc::clone(&request_id));
-    let mut reply = ClientReply::new(record.in_protocol(protocol).traced(&head).with_request(&head));
+    let mut reply = ClientReply::new(
+        record
+            .in_protocol(protocol)
+            .traced(&head)
+            .with_request(&head),
+    );
     let mut body = RequestBody::new(has_body(&head, &body).then_some(body), busy);
-    let arrived = Arrived { app: &app, worker: &worker, head: &head, request_id, ids, family };
+    let arrived = Arrived {
+        app: &app,
+        worker: &worker,
+        head: &head,
+        request_id,
+        ids,
+        family,
+    };
     let result = dispatch(arrived, target, &mut reply, &mut body).await;
     let mut response = result.unwrap_or_else(|failure| reply.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("GET, POST"));
     }
     if is_relayed && response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        response
+            .headers_mut()
+            .insert(ALLOW, HeaderValue::from_static("POST"));
     }
     if response.status() == StatusCode::UPGRADE_REQUIRED {
         headers::offer_socket(&mut response);
     }
     let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let last = body.unread || app.is_shutting_down() || head.headers.contains_key(TRANSFER_ENCODING);
+    let last =
+        body.unread || app.is_shutting_down() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
     }
@@ -196,21 +251,40 @@ async fn handle(
     let status = response.status().as_u16();
     protocol.rename_headers(status, response.headers_mut());
     let client_request_id = azure::client_request_id(&head.headers);
-    family.add_headers(&mut response, client_request_id, azure::known_version(&head), &app.config.azure);
+    family.add_headers(
+        &mut response,
+        client_request_id,
+        azure::known_version(&head),
+        &app.config.azure,
+    );
     if let Some(recording) = &reply.recording {
-        recording.answer_head(&format!("HTTP/1.1 {}", response.status()), response.headers());
+        recording.answer_head(
+            &format!("HTTP/1.1 {}", response.status()),
+            response.headers(),
+        );
     }
-    response.map(|answer| answer.recorded(reply.recording).keeping_busy(body.active_request))
+    response.map(|answer| {
+        answer
+            .recorded(reply.recording)
+            .keeping_busy(body.active_request)
+    })
 }
 
 /// Returns the status for a head that the HTTP library accepts although it should not; `None` for a valid head.
 fn refused_by_its_head(head: &request::Parts, limits: &Limits) -> Option<StatusCode> {
-    let length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let length = head
+        .uri
+        .path_and_query()
+        .map_or(0, |target| target.as_str().len());
     if length > limits.max_uri_bytes {
         return Some(StatusCode::URI_TOO_LONG);
     }
     // The library limits only its buffer, which holds a little more than the head.
-    let fields: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let fields: usize = head
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
     if length + fields > limits.max_head_bytes {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
@@ -235,7 +309,14 @@ async fn dispatch(
     reply: &mut ClientReply,
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
-    let Arrived { app, worker, head, request_id, ids, family } = arrived;
+    let Arrived {
+        app,
+        worker,
+        head,
+        request_id,
+        ids,
+        family,
+    } = arrived;
     // Check for loops before the key, because probes of samewire itself have none.
     Hops::read(&head.headers)?;
     let identity = identify(head, family, app, reply)?;
@@ -246,7 +327,15 @@ async fn dispatch(
     if target != Target::Socket || app.refuses_requests() {
         check_room(app)?;
     }
-    let admitted = Admitted { app, worker, head, request_id, ids, identity, by_socket: false };
+    let admitted = Admitted {
+        app,
+        worker,
+        head,
+        request_id,
+        ids,
+        identity,
+        by_socket: false,
+    };
     family.check(head, &app.config.azure)?;
     if target.reaches_engine() {
         count(&admitted, reply).await?;
@@ -261,7 +350,11 @@ fn check_target(target: Target, head: &request::Parts, app: &App) -> Result<(), 
             let message = format!("The method {} is not supported.", head.method);
             Err(Failure::from(Fault::MethodNotSupported).with_message(message))
         }
-        Target::Nothing => Err(paths::unknown(&head.method, head.uri.path(), &app.config.relayed)),
+        Target::Nothing => Err(paths::unknown(
+            &head.method,
+            head.uri.path(),
+            &app.config.relayed,
+        )),
         Target::OtherMethod => Err(paths::other_method(&head.method, head.uri.path())),
         _ => Ok(()),
     }
@@ -295,13 +388,20 @@ async fn handle_target(
     match target {
         Target::Answer(api) => return chat::answer(admitted, reply, body, api).await,
         Target::Message => return Box::pin(messages::answer(admitted, reply, body)).await,
-        Target::CountTokens => return Box::pin(count_tokens::count_tokens(admitted, reply, body)).await,
+        Target::CountTokens => {
+            return Box::pin(count_tokens::count_tokens(admitted, reply, body)).await;
+        }
         Target::Respond => return Box::pin(responses::respond(admitted, reply, body)).await,
-        Target::ToolOutputs => return Box::pin(submit_outputs::tool_outputs(admitted, reply, body)).await,
+        Target::ToolOutputs => {
+            return Box::pin(submit_outputs::tool_outputs(admitted, reply, body)).await;
+        }
         Target::InputTokens => return Box::pin(tokens::input_tokens(admitted, reply, body)).await,
         Target::Compact => return Box::pin(compact::compact(admitted, reply, body)).await,
         Target::Conversing(path) => {
-            return Box::pin(conversations::serve_conversations(admitted, reply, body, path)).await;
+            return Box::pin(conversations::serve_conversations(
+                admitted, reply, body, path,
+            ))
+            .await;
         }
         Target::Embeddings => return Box::pin(embeddings::answer(admitted, reply, body)).await,
         _ => {}
@@ -322,7 +422,9 @@ async fn by_body(
     reply: &mut ClientReply,
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
-    let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(admitted.app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     let api = api_of(&bytes);
     body.incoming = Some(Incoming::from(bytes));
     match api {
@@ -350,6 +452,9 @@ mod tests {
     fn futures_stay_small() {
         let (request, connection) = (of_four(answer), of_three(serve_connection));
         assert!(request <= 7 << 10, "a request's future has {request} bytes");
-        assert!(connection <= 2 << 10, "a connection's future has {connection} bytes");
+        assert!(
+            connection <= 2 << 10,
+            "a connection's future has {connection} bytes"
+        );
     }
 }

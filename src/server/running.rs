@@ -117,7 +117,10 @@ impl RequestRegistry {
         requests.next += 1;
         let running = Arc::new(RunningRequest {
             number,
-            facts: Mutex::new(RequestFacts { id, ..RequestFacts::default() }),
+            facts: Mutex::new(RequestFacts {
+                id,
+                ..RequestFacts::default()
+            }),
             began: SystemTime::now(),
             started: Instant::now(),
             is_captured: AtomicBool::new(false),
@@ -128,7 +131,10 @@ impl RequestRegistry {
         });
         requests.running.insert(number, Arc::clone(&running));
         drop(requests);
-        RegistryEntry { registry: Arc::clone(self), running }
+        RegistryEntry {
+            registry: Arc::clone(self),
+            running,
+        }
     }
 
     /// Returns the newest running requests, at most `limit`, and those that ended last; both the newest first.
@@ -136,9 +142,15 @@ impl RequestRegistry {
         let (running, ended): (Vec<_>, Vec<_>) = {
             let requests = self.0.lock();
             let running = requests.running.values().rev().take(limit).cloned();
-            (running.collect(), requests.ended.iter().rev().cloned().collect())
+            (
+                running.collect(),
+                requests.ended.iter().rev().cloned().collect(),
+            )
         };
-        (running.iter().map(|request| request.snapshot()).collect(), ended)
+        (
+            running.iter().map(|request| request.snapshot()).collect(),
+            ended,
+        )
     }
 }
 
@@ -186,8 +198,9 @@ impl RegistryEntry {
     /// Notes how far the answer is: the time until its first token, its chunks and bytes.
     pub(super) fn progress(&self, first_token: Option<Duration>, chunks: u64, bytes: usize) {
         let running = &self.running;
-        let first_token =
-            first_token.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));
+        let first_token = first_token.map_or(0, |time| {
+            u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
+        });
         running.first_token.store(first_token, Ordering::Relaxed);
         running.chunks.store(chunks, Ordering::Relaxed);
         running.bytes.store(bytes as u64, Ordering::Relaxed);
@@ -195,7 +208,10 @@ impl RegistryEntry {
 
     /// Moves the request to those that have ended. `change` completes its numbers.
     pub(super) fn end(self, outcome: RequestOutcome, change: impl FnOnce(&mut RequestNumbers)) {
-        let mut snapshot = RequestSnapshot { outcome: Some(outcome), ..self.running.snapshot() };
+        let mut snapshot = RequestSnapshot {
+            outcome: Some(outcome),
+            ..self.running.snapshot()
+        };
         change(&mut snapshot.numbers);
         let mut requests = self.registry.0.lock();
         requests.running.remove(&self.number());
@@ -217,7 +233,10 @@ mod tests {
     use super::*;
 
     fn ids(requests: &[RequestSnapshot]) -> Vec<String> {
-        requests.iter().map(|request| request.facts.id.to_string()).collect()
+        requests
+            .iter()
+            .map(|request| request.facts.id.to_string())
+            .collect()
     }
 
     fn running(registry: &RequestRegistry, limit: usize) -> Vec<String> {
@@ -227,7 +246,11 @@ mod tests {
     #[test]
     fn requests_are_listed_from_their_begin_to_their_end() {
         let registry = Arc::new(RequestRegistry::default());
-        let (a, b, c) = (registry.begin("a".into()), registry.begin("b".into()), registry.begin("c".into()));
+        let (a, b, c) = (
+            registry.begin("a".into()),
+            registry.begin("b".into()),
+            registry.begin("c".into()),
+        );
         assert_eq!(
             (running(&registry, 9), running(&registry, 2).len()),
             (vec!["c".into(), "b".into(), "a".into()], 2)
@@ -237,25 +260,53 @@ mod tests {
         let snapshot = registry.list(9).0.remove(1);
         assert_eq!(snapshot.facts.model.as_deref(), Some("m"));
         assert_eq!((snapshot.numbers.tokens, snapshot.numbers.bytes), (3, 40));
-        assert!(snapshot.numbers.first_token.is_some(), "the first token has come");
+        assert!(
+            snapshot.numbers.first_token.is_some(),
+            "the first token has come"
+        );
         drop(a);
-        let outcome = RequestOutcome { end: "complete", side: None, status: Some(200), code: None };
+        let outcome = RequestOutcome {
+            end: "complete",
+            side: None,
+            status: Some(200),
+            code: None,
+        };
         b.end(outcome, |numbers| numbers.tokens = 2);
         assert_eq!(running(&registry, 9), ["c"]);
         let ended = registry.list(9).1;
-        assert_eq!((ids(&ended), ended[0].numbers.tokens), (vec!["b".to_owned()], 2));
+        assert_eq!(
+            (ids(&ended), ended[0].numbers.tokens),
+            (vec!["b".to_owned()], 2)
+        );
         drop(c);
-        assert_eq!((running(&registry, 9).len(), registry.list(9).1.len()), (0, 1));
+        assert_eq!(
+            (running(&registry, 9).len(), registry.list(9).1.len()),
+            (0, 1)
+        );
     }
 
     #[test]
     fn the_last_that_ended_are_kept() {
         let registry = Arc::new(RequestRegistry::default());
         for number in 0..MAX_ENDED + 5 {
-            let outcome = RequestOutcome { end: "complete", side: None, status: Some(200), code: None };
-            registry.begin(number.to_string().into()).end(outcome, |_| {});
+            let outcome = RequestOutcome {
+                end: "complete",
+                side: None,
+                status: Some(200),
+                code: None,
+            };
+            registry
+                .begin(number.to_string().into())
+                .end(outcome, |_| {});
         }
         let ended = ids(&registry.list(9).1);
-        assert_eq!((ended.len(), ended[0].as_str(), ended[MAX_ENDED - 1].as_str()), (MAX_ENDED, "204", "5"));
+        assert_eq!(
+            (
+                ended.len(),
+                ended[0].as_str(),
+                ended[MAX_ENDED - 1].as_str()
+            ),
+            (MAX_ENDED, "204", "5")
+        );
     }
 }

@@ -28,9 +28,16 @@ impl Signals {
     /// # Errors
     /// The system does not allow it.
     pub(super) fn take(hangs_up: bool) -> io::Result<Self> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (terminate, interrupt) = (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        );
         let hangup = hangs_up.then(|| signal(SignalKind::hangup())).transpose()?;
-        Ok(Self { terminate, interrupt, hangup })
+        Ok(Self {
+            terminate,
+            interrupt,
+            hangup,
+        })
     }
 
     /// Waits for the next signal; returns true if it is an interrupt.
@@ -121,7 +128,10 @@ impl ShutdownDriver {
 
     /// Lets running requests end after an operator's drain, and waits for the next event. Returns a new listener if the
     /// drain is cancelled, `None` when the process is to end.
-    pub(super) async fn wait_for_cancelled_drain(&mut self, reopening: &Reopening) -> Option<TcpListener> {
+    pub(super) async fn wait_for_cancelled_drain(
+        &mut self,
+        reopening: &Reopening,
+    ) -> Option<TcpListener> {
         let shutdown = Arc::clone(&self.shutdown);
         let deadline = self.begin_draining();
         let cut = async {
@@ -135,7 +145,9 @@ impl ShutdownDriver {
                 never = &mut cut => match never {},
                 event = self.next_event() => event,
             };
-            let ShutdownEvent::CancelDrain(cancel) = event else { continue };
+            let ShutdownEvent::CancelDrain(cancel) = event else {
+                continue;
+            };
             match reopening.listen() {
                 Ok(listener) => {
                     self.resume_service(cancel);
@@ -151,7 +163,10 @@ impl ShutdownDriver {
     }
 
     /// Returns when all connections have ended, which `connections_closed` reports, or were cut.
-    pub(super) async fn wait_for_connections(&mut self, connections_closed: impl Future<Output = ()>) {
+    pub(super) async fn wait_for_connections(
+        &mut self,
+        connections_closed: impl Future<Output = ()>,
+    ) {
         let app = self.active_config.app();
         let deadline = self.begin_draining();
         let cut = async {
@@ -176,7 +191,13 @@ impl ShutdownDriver {
             }
         }
         let operators_answered = async {
-            let _ = app.net.shutdown.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
+            let _ = app
+                .net
+                .shutdown
+                .waiting
+                .subscribe()
+                .wait_for(|waiting| *waiting == 0)
+                .await;
         };
         let _ = tokio::time::timeout(REPORT_TIME, operators_answered).await;
     }

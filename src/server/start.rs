@@ -83,7 +83,9 @@ async fn serve(
     // Register signals first: from here on none is lost, and none ends the process by default.
     // With a configuration that can be reloaded, SIGHUP triggers the reload.
     let mut signals = Signals::take(flags.is_none())?;
-    let reload = flags.map(|flags| Ok::<_, io::Error>((flags, signal(SignalKind::hangup())?))).transpose()?;
+    let reload = flags
+        .map(|flags| Ok::<_, io::Error>((flags, signal(SignalKind::hangup())?)))
+        .transpose()?;
     super::net::descriptors::fit_limits(&mut config.limits);
     // Set up everything before "listening" is logged: readers of that line expect answers.
     let metrics = Metrics::default();
@@ -92,14 +94,22 @@ async fn serve(
         store_handle = StoreHandle::open(&config, &metrics) => store_handle?,
         _ = signals.next() => return Ok(()),
     };
-    let certificate = config.tls.as_ref().map(|tls| ServerCertificate::new(tls, &metrics));
+    let certificate = config
+        .tls
+        .as_ref()
+        .map(|tls| ServerCertificate::new(tls, &metrics));
     let reopening = listeners.reopening()?;
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let usages = Usages::default();
     let (shutdown, cancellations) = Shutdown::new();
-    let quotas = Quotas::of(config.auth.as_deref(), config.shared_limits, &Quotas::default(), &usages);
+    let quotas = Quotas::of(
+        config.auth.as_deref(),
+        config.shared_limits,
+        &Quotas::default(),
+        &usages,
+    );
     let app = App {
         pool: Arc::new(pool),
         store_handle: Arc::new(store_handle),
@@ -135,7 +145,8 @@ async fn serve(
     let reload = reload.map(|(flags, hangup)| Reload::new(&present, flags, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone()));
-    let (inboxes, lines): (Vec<_>, Vec<_>) = workers.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
+    let (inboxes, lines): (Vec<_>, Vec<_>) =
+        workers.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
     drop(alive);
     let dispatcher = Dispatcher::new(lines);
     spawn_tasks(&present, reload, operators, dispatcher);
@@ -154,7 +165,8 @@ async fn serve(
     }
     // Close the channels to the worker threads too: connections that remain end with their requests.
     drop(acceptor);
-    end.wait_for_connections(async { _ = gone.recv().await }).await;
+    end.wait_for_connections(async { _ = gone.recv().await })
+        .await;
     finish(&present.app()).await;
     Ok(())
 }
@@ -174,7 +186,10 @@ async fn finish(app: &App) {
 }
 
 /// Starts the tasks of the process: probes, reloads, upkeep, and the admin listener.
-#[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "these serve the process, not a request"
+)]
 fn spawn_tasks(
     present: &Arc<ActiveConfig>,
     reload: Option<Reload>,
@@ -197,7 +212,10 @@ fn spawn_tasks(
     tokio::spawn(watch_memory(Arc::clone(&app.admit.budget)));
     tokio::spawn(sample_history(Arc::clone(present)));
     tokio::spawn(service_manager::keep_watchdog());
-    tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(present)));
+    tokio::spawn(super::handlers::admin::serve(
+        operators,
+        Arc::clone(present),
+    ));
 }
 
 /// Returns the ring of captured exchanges, switched on if the configuration says so.
@@ -264,7 +282,10 @@ fn start(
         background: AtomicUsize::new(0),
     });
     let (lines, jobs) = dispatch::queue();
-    let inbox = Inbox { worker: Arc::clone(&worker), to };
+    let inbox = Inbox {
+        worker: Arc::clone(&worker),
+        to,
+    };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
         .name(format!("serve-{n}"))
@@ -277,7 +298,10 @@ fn start(
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    (mut arrivals, jobs): (mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>, mpsc::Receiver<LineJob>),
+    (mut arrivals, jobs): (
+        mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>,
+        mpsc::Receiver<LineJob>,
+    ),
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);

@@ -26,7 +26,14 @@ impl<S> TaskRegistry<S> {
     pub(super) fn begin(self: &Arc<Self>, key: &Key, signals: S) -> (TaskEntry<S>, Option<Arc<S>>) {
         let signals = Arc::new(signals);
         let before = self.0.lock().insert(key.clone(), Arc::clone(&signals));
-        (TaskEntry { registry: Arc::clone(self), key: key.clone(), signals }, before)
+        (
+            TaskEntry {
+                registry: Arc::clone(self),
+                key: key.clone(),
+                signals,
+            },
+            before,
+        )
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<Arc<S>> {
@@ -34,7 +41,11 @@ impl<S> TaskRegistry<S> {
     }
 
     pub(super) fn all(&self) -> Vec<(Key, Arc<S>)> {
-        self.0.lock().iter().map(|(key, signals)| (key.clone(), Arc::clone(signals))).collect()
+        self.0
+            .lock()
+            .iter()
+            .map(|(key, signals)| (key.clone(), Arc::clone(signals)))
+            .collect()
     }
 
     pub(super) fn count(&self) -> usize {
@@ -46,7 +57,10 @@ impl<S> Drop for TaskEntry<S> {
     fn drop(&mut self) {
         let mut running = self.registry.0.lock();
         // A later task with the same key has its own entry.
-        if running.get(&self.key).is_some_and(|signals| Arc::ptr_eq(signals, &self.signals)) {
+        if running
+            .get(&self.key)
+            .is_some_and(|signals| Arc::ptr_eq(signals, &self.signals))
+        {
             running.remove(&self.key);
         }
     }

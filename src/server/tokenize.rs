@@ -11,7 +11,9 @@ use crate::wire::fault::{Failure, Fault, Unusable};
 
 /// Returns the path and the body of the request that counts the tokens of this chat.
 pub(super) fn request(engine: &Engine, chat: EngineBody) -> (&'static str, EngineBody) {
-    let body = Some(&chat).filter(|_| engine.counts_at == TOKENIZE).and_then(effort_for_template);
+    let body = Some(&chat)
+        .filter(|_| engine.counts_at == TOKENIZE)
+        .and_then(effort_for_template);
     (engine.counts_at, body.unwrap_or(chat))
 }
 
@@ -20,7 +22,8 @@ pub(super) fn request(engine: &Engine, chat: EngineBody) -> (&'static str, Engin
 fn effort_for_template(chat: &EngineBody) -> Option<EngineBody> {
     let body = chat.joined();
     let text = std::str::from_utf8(&body).ok()?;
-    let effort = raw_member(text, "reasoning_effort").filter(|effort| effort.get().starts_with('"'))?;
+    let effort =
+        raw_member(text, "reasoning_effort").filter(|effort| effort.get().starts_with('"'))?;
     let said = raw_member(text, KWARGS).map_or("{}", Raw::get);
     let mut members = said.strip_prefix('{')?.strip_suffix('}')?.trim().to_owned();
     // As the chat does it (engines E.2).
@@ -50,7 +53,9 @@ object! {
 /// Returns the count in the answer of a route that counts tokens. `None`: the route takes only texts and has ignored
 /// the chat (llama.cpp). Fails if the answer is unreadable.
 pub(super) fn counted(answer: &[u8]) -> Result<Option<u64>, Failure> {
-    let answer = std::str::from_utf8(answer).ok().and_then(|text| read(text).ok());
+    let answer = std::str::from_utf8(answer)
+        .ok()
+        .and_then(|text| read(text).ok());
     let answer: TokenCount<'_> = answer.ok_or(Unusable::Unreadable)?;
     Ok(answer.count.and_then(integer))
 }
@@ -58,7 +63,11 @@ pub(super) fn counted(answer: &[u8]) -> Result<Option<u64>, Failure> {
 /// Returns true for the failure of an engine that has no such route, whatever the body of its answer, or whose route
 /// takes only texts (SGLang 0.5.12).
 pub(super) fn is_missing(failure: &Failure) -> bool {
-    let status = failure.engine.as_ref().and_then(|report| report.status).unwrap_or(failure.status);
+    let status = failure
+        .engine
+        .as_ref()
+        .and_then(|report| report.status)
+        .unwrap_or(failure.status);
     let texts_only = matches!(failure.status, 400 | 422)
         && failure.original().contains("prompt")
         && (failure.original().contains("required") || failure.original().contains("missing"));

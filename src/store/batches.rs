@@ -125,7 +125,10 @@ impl BatchStatus {
     }
 
     pub(super) fn of(number: i64) -> Option<Self> {
-        usize::try_from(number).ok().and_then(|at| Self::ALL.get(at)).copied()
+        usize::try_from(number)
+            .ok()
+            .and_then(|at| Self::ALL.get(at))
+            .copied()
     }
 }
 
@@ -224,13 +227,20 @@ impl Batch {
 impl BatchStep {
     /// Returns the lines with the ids of the files that they are added to.
     pub(super) fn results<'s>(&'s self, batch: &'s Batch) -> [(&'s Arc<str>, &'s ResultLines); 2] {
-        [(&batch.output, &*self.output), (&batch.errors, &*self.errors)]
+        [
+            (&batch.output, &*self.output),
+            (&batch.errors, &*self.errors),
+        ]
     }
 
     /// Returns the status that the batch gets by this step: an end after a request to cancel it is its cancellation.
     pub(super) fn status_of(&self, batch: &Batch) -> BatchStatus {
         let is_cancelled = self.status.is_terminal() && batch.cancel > 0;
-        if is_cancelled { BatchStatus::Cancelled } else { self.status }
+        if is_cancelled {
+            BatchStatus::Cancelled
+        } else {
+            self.status
+        }
     }
 
     /// Checks that this is the next step of a batch. Returns false if it was stored before.
@@ -242,7 +252,11 @@ impl BatchStep {
             return Ok(false);
         }
         let is_next = batch.version + 1 == self.version && !batch.status.is_terminal();
-        if is_next { Ok(true) } else { Err(StoreError::Conflict) }
+        if is_next {
+            Ok(true)
+        } else {
+            Err(StoreError::Conflict)
+        }
     }
 }
 
@@ -273,14 +287,37 @@ mod tests {
     #[test]
     fn stored_numbers_stay() {
         let states = State::ALL.map(|state| (state as i64, state.name()));
-        let expected = ["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"];
+        let expected = [
+            "queued",
+            "in_progress",
+            "completed",
+            "incomplete",
+            "failed",
+            "cancelled",
+        ];
         assert!((0..).zip(expected).eq(states), "{states:?}");
         let statuses = BatchStatus::ALL.map(|status| (status as i64, status.name()));
-        let expected =
-            ["validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelled"];
+        let expected = [
+            "validating",
+            "in_progress",
+            "finalizing",
+            "completed",
+            "failed",
+            "expired",
+            "cancelled",
+        ];
         assert!((0..).zip(expected).eq(statuses), "{statuses:?}");
         let purposes = FilePurpose::ALL.map(|purpose| (purpose as i64, purpose.name()));
-        assert!((0..).zip(["batch", "batch_output", "user_data"]).eq(purposes), "{purposes:?}");
-        assert!(FilePurpose::ALL.into_iter().all(|purpose| FilePurpose::of(purpose as i64) == purpose));
+        assert!(
+            (0..)
+                .zip(["batch", "batch_output", "user_data"])
+                .eq(purposes),
+            "{purposes:?}"
+        );
+        assert!(
+            FilePurpose::ALL
+                .into_iter()
+                .all(|purpose| FilePurpose::of(purpose as i64) == purpose)
+        );
     }
 }

@@ -25,12 +25,14 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    CLOSING, Conversation, FORMAT, FinalState, Item, Json, Key, LEASE, LINKS, Millis, NewResponse, Owned,
-    Page, PageRequest, State, StoreCaps, StoreError, StoredEvents, StoredReplay, StoredResponse, Totals,
+    CLOSING, Conversation, FORMAT, FinalState, Item, Json, Key, LEASE, LINKS, Millis, NewResponse,
+    Owned, Page, PageRequest, State, StoreCaps, StoreError, StoredEvents, StoredReplay,
+    StoredResponse, Totals,
 };
 
 pub use batches::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, NewFile, ResultLines, StoredFile,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, NewFile, ResultLines,
+    StoredFile,
 };
 pub use counters::{Count, Counter};
 
@@ -126,12 +128,19 @@ impl Store {
             StoreLocation::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, caps).await?),
             StoreLocation::Postgres(url) => Backend::Postgres(Postgres::open(url, caps).await?),
         };
-        Ok(Some(Self { backend, deadline, watch: None }))
+        Ok(Some(Self {
+            backend,
+            deadline,
+            watch: None,
+        }))
     }
 
     /// Sets the callback that gets the duration of every operation.
     pub fn watched(self, watch: DurationHook) -> Self {
-        Self { watch: Some(watch), ..self }
+        Self {
+            watch: Some(watch),
+            ..self
+        }
     }
 
     async fn timed<T>(&self, name: &'static str, work: impl Future<Output = T>) -> T {
@@ -154,7 +163,9 @@ impl Store {
 }
 
 async fn in_time<T>(deadline: Duration, work: impl Future<Output = Stored<T>>) -> Stored<T> {
-    tokio::time::timeout(deadline, work).await.unwrap_or(Err(StoreError::Slow))
+    tokio::time::timeout(deadline, work)
+        .await
+        .unwrap_or(Err(StoreError::Slow))
 }
 
 /// Check of an argument before the database is queried. Fails if no database could look it up or store it, or if the
@@ -168,39 +179,63 @@ trait Validate {
 
 impl Validate for Key {
     fn validate(&self) -> Stored {
-        if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(StoreError::NotFound) }
+        if is_sound(&self.tenant) && is_sound(&self.id) {
+            Ok(())
+        } else {
+            Err(StoreError::NotFound)
+        }
     }
 }
 
 impl Validate for Arc<str> {
     fn validate(&self) -> Stored {
-        if self.contains('\0') { Err(StoreError::NotFound) } else { Ok(()) }
+        if self.contains('\0') {
+            Err(StoreError::NotFound)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Validate for Vec<Arc<str>> {
     fn validate(&self) -> Stored {
-        if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(StoreError::NotFound) }
+        if self.iter().all(|id| is_sound(id)) {
+            Ok(())
+        } else {
+            Err(StoreError::NotFound)
+        }
     }
 }
 
 impl Validate for PageRequest {
     fn validate(&self) -> Stored {
-        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(StoreError::NoCursor) }
+        if self.after.as_deref().is_none_or(is_sound) {
+            Ok(())
+        } else {
+            Err(StoreError::NoCursor)
+        }
     }
 }
 
 /// Clients choose the ids of items, so these are not trusted.
 impl Validate for Vec<Item> {
     fn validate(&self) -> Stored {
-        if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(StoreError::Conflict) }
+        if self.iter().all(|item| is_sound(&item.id)) {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        }
     }
 }
 
 impl Validate for NewResponse {
     fn validate(&self) -> Stored {
-        let ids =
-            [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
+        let ids = [
+            Some(&self.key.id),
+            Some(&self.key.tenant),
+            self.previous.as_ref(),
+            self.conversation.as_ref(),
+        ];
         let has_early_output = !self.state.is_terminal() && !self.output.is_empty();
         if has_early_output || !ids.into_iter().flatten().all(|id| is_sound(id)) {
             return Err(StoreError::Conflict);
@@ -211,7 +246,11 @@ impl Validate for NewResponse {
 
 impl Validate for FinalState {
     fn validate(&self) -> Stored {
-        if self.state.is_terminal() { self.output.validate() } else { Err(StoreError::Conflict) }
+        if self.state.is_terminal() {
+            self.output.validate()
+        } else {
+            Err(StoreError::Conflict)
+        }
     }
 }
 
@@ -228,29 +267,53 @@ impl Validate for Vec<Count> {
 
 impl Validate for NewFile {
     fn validate(&self) -> Stored {
-        let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
-        if is_good { Ok(()) } else { Err(StoreError::Conflict) }
+        let is_good =
+            is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
+        if is_good {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        }
     }
 }
 
 impl Validate for FileChunk {
     fn validate(&self) -> Stored {
-        if self.body.contains('\0') { Err(StoreError::Conflict) } else { Ok(()) }
+        if self.body.contains('\0') {
+            Err(StoreError::Conflict)
+        } else {
+            Ok(())
+        }
     }
 }
 
 impl Validate for Batch {
     fn validate(&self) -> Stored {
-        let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
+        let ids = [
+            &self.key.tenant,
+            &self.key.id,
+            &self.caller,
+            &self.input,
+            &self.output,
+            &self.errors,
+        ];
         let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
-        if is_good { Ok(()) } else { Err(StoreError::NotFound) }
+        if is_good {
+            Ok(())
+        } else {
+            Err(StoreError::NotFound)
+        }
     }
 }
 
 impl Validate for BatchStep {
     fn validate(&self) -> Stored {
         let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
-        if texts.into_iter().any(|text| text.contains('\0')) { Err(StoreError::Conflict) } else { Ok(()) }
+        if texts.into_iter().any(|text| text.contains('\0')) {
+            Err(StoreError::Conflict)
+        } else {
+            Ok(())
+        }
     }
 }
 

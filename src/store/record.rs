@@ -44,7 +44,10 @@ pub struct Key {
 impl Key {
     /// Creates a key from the tenant and the id.
     pub fn new(tenant: &str, id: &str) -> Self {
-        Self { tenant: tenant.into(), id: id.into() }
+        Self {
+            tenant: tenant.into(),
+            id: id.into(),
+        }
     }
 }
 
@@ -90,7 +93,10 @@ impl State {
     }
 
     pub(super) fn of(number: i64) -> Option<Self> {
-        usize::try_from(number).ok().and_then(|at| Self::ALL.get(at)).copied()
+        usize::try_from(number)
+            .ok()
+            .and_then(|at| Self::ALL.get(at))
+            .copied()
     }
 }
 
@@ -112,7 +118,10 @@ pub struct Item {
 impl Item {
     /// Creates an item from its id and its text.
     pub fn new(id: &str, body: &str) -> Self {
-        Self { id: id.into(), body: body.into() }
+        Self {
+            id: id.into(),
+            body: body.into(),
+        }
     }
 }
 
@@ -168,7 +177,10 @@ impl StoredEvents {
     /// only the owner writes. Fails if there is a gap.
     pub(super) fn fresh(&self, known: u64) -> Stored<&[Json]> {
         let skip = known.checked_sub(self.from).ok_or(StoreError::Conflict)?;
-        Ok(usize::try_from(skip).ok().and_then(|skip| self.bodies.get(skip..)).unwrap_or_default())
+        Ok(usize::try_from(skip)
+            .ok()
+            .and_then(|skip| self.bodies.get(skip..))
+            .unwrap_or_default())
     }
 }
 
@@ -309,7 +321,11 @@ pub struct PageRequest {
 
 impl Default for PageRequest {
     fn default() -> Self {
-        Self { after: None, limit: 20, descending: true }
+        Self {
+            after: None,
+            limit: 20,
+            descending: true,
+        }
     }
 }
 
@@ -375,10 +391,19 @@ impl StoreCaps {
     };
 
     /// Limits of the embedded database: 30 days, 1 GiB.
-    pub const DISK: Self = Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, ..Self::MEMORY };
+    pub const DISK: Self = Self {
+        ttl: 30 * 86_400_000,
+        bytes: 1 << 30,
+        records: 1_000_000,
+        ..Self::MEMORY
+    };
 
     /// Limits of a database server: 30 days. Its operator limits the size, since counting is expensive there.
-    pub const SERVER: Self = Self { bytes: u64::MAX, records: u64::MAX, ..Self::DISK };
+    pub const SERVER: Self = Self {
+        bytes: u64::MAX,
+        records: u64::MAX,
+        ..Self::DISK
+    };
 
     /// Returns the time to wait for a lock: less than the deadline, so that the error names the reason.
     pub(super) fn lock_wait(&self) -> Duration {
@@ -410,11 +435,18 @@ pub struct Totals {
 /// Returns the items whose ids are new, each once.
 pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -> Vec<Item> {
     let mut seen = BTreeSet::new();
-    items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
+    items
+        .iter()
+        .filter(|item| !known(&item.id) && seen.insert(&item.id))
+        .cloned()
+        .collect()
 }
 
 pub(super) fn weight_of_items(items: &[Item]) -> u64 {
-    items.iter().map(|item| ITEM + (item.id.len() + item.body.len()) as u64).sum()
+    items
+        .iter()
+        .map(|item| ITEM + (item.id.len() + item.body.len()) as u64)
+        .sum()
 }
 
 pub(super) fn weight_of_events(bodies: &[Json]) -> u64 {

@@ -114,7 +114,12 @@ impl Sqlite {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs
-            .send(Box::new(Operation { writes, work, answer: None, reply }))
+            .send(Box::new(Operation {
+                writes,
+                work,
+                answer: None,
+                reply,
+            }))
             .await
             .map_err(|_| thread_ended())?;
         answer.await.map_err(|_| thread_ended())?
@@ -140,7 +145,9 @@ impl Disk {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let own = length(path) + length(Path::new(&log));
-        Ok(Self { reserve: (Self::free(path)?.saturating_add(own) / 4).min(RESERVE) })
+        Ok(Self {
+            reserve: (Self::free(path)?.saturating_add(own) / 4).min(RESERVE),
+        })
     }
 
     /// Returns the number of free bytes.
@@ -156,7 +163,9 @@ impl Disk {
 
     /// Returns the number of pages in the log from which on they are moved to the file.
     fn log(&self) -> i64 {
-        i64::try_from(self.reserve / 4 / PAGE).unwrap_or(i64::MAX).max(16)
+        i64::try_from(self.reserve / 4 / PAGE)
+            .unwrap_or(i64::MAX)
+            .max(16)
     }
 }
 
@@ -214,7 +223,9 @@ impl SqliteSession {
             let commit = self.commit(before);
             if std::mem::take(&mut self.short) {
                 // Success shows in the free space next time.
-                let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
+                let _ = self
+                    .db
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
             }
             done.into_iter().for_each(|job| job.reply(commit.clone()));
         }
@@ -266,7 +277,10 @@ impl SqliteSession {
         let is_first = self.log == 0;
         match self.in_savepoint(work, None) {
             Err(_) if !is_first => None,
-            Err(short) => Some(self.in_savepoint(work, Some(short)).unwrap_or(Err(StoreError::Full))),
+            Err(short) => Some(
+                self.in_savepoint(work, Some(short))
+                    .unwrap_or(Err(StoreError::Full)),
+            ),
             Ok(answer) => Some(answer),
         }
     }
@@ -287,12 +301,17 @@ impl SqliteSession {
         // If the disk is full, SQLite may roll back the whole transaction on its own.
         if self.db.is_autocommit() {
             self.totals = totals;
-            let error =
-                answer.err().unwrap_or_else(|| StoreError::unavailable("the transaction was rolled back"));
+            let error = answer
+                .err()
+                .unwrap_or_else(|| StoreError::unavailable("the transaction was rolled back"));
             self.lost = Some(error.clone());
             return Ok(Err(error));
         }
-        let fits = if answer.is_ok() { self.fits(short.is_some()) } else { Ok(true) };
+        let fits = if answer.is_ok() {
+            self.fits(short.is_some())
+        } else {
+            Ok(true)
+        };
         let needed = self.log - log;
         let is_short = fits == Ok(false);
         if let Err(error) = fits {
@@ -306,7 +325,11 @@ impl SqliteSession {
         }
         let released = self.batch("RELEASE piece");
         self.short |= is_short;
-        if is_short { Err(NoSpace { needed }) } else { Ok(released.and(answer)) }
+        if is_short {
+            Err(NoSpace { needed })
+        } else {
+            Ok(released.and(answer))
+        }
     }
 
     /// Returns true if the log has room for this transaction, and the file for it later. `evicts`: old records were
@@ -317,13 +340,19 @@ impl SqliteSession {
             return Ok(true);
         }
         let due = self.bytes_to_checkpoint()?;
-        let left = if due > 0 && !evicts { self.disk.reserve } else { self.disk.least() };
+        let left = if due > 0 && !evicts {
+            self.disk.reserve
+        } else {
+            self.disk.least()
+        };
         Ok(free >= self.log.saturating_add(due).saturating_add(left))
     }
 
     /// Returns the bytes by which the file must grow for the contents of the log and of this transaction.
     fn bytes_to_checkpoint(&self) -> Result<u64, StoreError> {
-        Ok(self.pages("PRAGMA page_count")?.saturating_sub(length(&self.path)))
+        Ok(self
+            .pages("PRAGMA page_count")?
+            .saturating_sub(length(&self.path)))
     }
 
     /// Returns the bytes of unused pages within the file.
@@ -333,7 +362,10 @@ impl SqliteSession {
 
     /// Runs a pragma that counts pages, and returns their size in bytes.
     fn pages(&self, count: &str) -> Result<u64, StoreError> {
-        let pages: i64 = self.db.query_row(count, (), |row| row.get(0)).map_err(from_sqlite)?;
+        let pages: i64 = self
+            .db
+            .query_row(count, (), |row| row.get(0))
+            .map_err(from_sqlite)?;
         Ok(pages.unsigned_abs() * PAGE)
     }
 
@@ -348,7 +380,10 @@ impl SqliteSession {
 
     /// Runs a statement whose failure loses the transaction.
     fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
-        self.db.execute_batch(sql).map_err(from_sqlite).inspect_err(|error| self.lost = Some(error.clone()))
+        self.db
+            .execute_batch(sql)
+            .map_err(from_sqlite)
+            .inspect_err(|error| self.lost = Some(error.clone()))
     }
 }
 
@@ -363,7 +398,9 @@ impl Sql for SqliteSession {
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         let width = statement.column_count();
-        let mut rows = statement.query(rusqlite::params_from_iter(values)).map_err(from_sqlite)?;
+        let mut rows = statement
+            .query(rusqlite::params_from_iter(values))
+            .map_err(from_sqlite)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().map_err(from_sqlite)? {
             let value = |at| row.get_ref(at).map_err(from_sqlite).and_then(from_column);
@@ -374,7 +411,10 @@ impl Sql for SqliteSession {
 
     async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
-        statement.execute(rusqlite::params_from_iter(values)).map(|rows| rows as u64).map_err(from_sqlite)
+        statement
+            .execute(rusqlite::params_from_iter(values))
+            .map(|rows| rows as u64)
+            .map_err(from_sqlite)
     }
 
     /// Returns the running totals: counting for each write would read the whole table.
@@ -394,7 +434,9 @@ impl Sql for SqliteSession {
 
     async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, StoreError> {
         let free = Disk::free(&self.path)?.saturating_sub(self.bytes_to_checkpoint()?);
-        let log = bytes.saturating_add(PIECE).saturating_add(self.disk.least());
+        let log = bytes
+            .saturating_add(PIECE)
+            .saturating_add(self.disk.least());
         let may_go = self.free_pages_bytes()?.saturating_add(ended) >= bytes;
         let has_room = free >= log && (may_go || free - log >= bytes);
         self.short |= !has_room;
@@ -420,11 +462,13 @@ impl rusqlite::ToSql for SqlValue {
 fn from_column(value: ValueRef<'_>) -> Result<SqlValue, StoreError> {
     match value {
         ValueRef::Integer(number) => Ok(SqlValue::Int(number)),
-        ValueRef::Text(text) => {
-            std::str::from_utf8(text).map(|text| SqlValue::Text(text.into())).map_err(StoreError::unavailable)
-        }
+        ValueRef::Text(text) => std::str::from_utf8(text)
+            .map(|text| SqlValue::Text(text.into()))
+            .map_err(StoreError::unavailable),
         ValueRef::Null => Ok(SqlValue::Null),
-        ValueRef::Real(_) | ValueRef::Blob(_) => Err(StoreError::unavailable("a column of a strange type")),
+        ValueRef::Real(_) | ValueRef::Blob(_) => {
+            Err(StoreError::unavailable("a column of a strange type"))
+        }
     }
 }
 
@@ -450,7 +494,12 @@ fn identity(path: &Path) -> Result<(u64, u64), StoreError> {
 /// Creates the file if there is none, with access for this user alone, since it contains what clients sent. SQLite
 /// gives its log and its index the same mode. An existing file keeps the mode that its owner gave it.
 fn create(path: &Path) -> Result<(), StoreError> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::unavailable(error)),
@@ -460,34 +509,55 @@ fn create(path: &Path) -> Result<(), StoreError> {
 /// Opens the file and checks that it is a samewire store, intact, and not newer than this version. Writes to it
 /// only then.
 fn prepare(path: &Path, caps: StoreCaps) -> Result<SqliteSession, StoreError> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     create(path)?;
     let mut db = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
     db.busy_timeout(caps.lock_wait()).map_err(from_sqlite)?;
     db.set_prepared_statement_cache_capacity(128);
-    let check: String = db.query_row("PRAGMA quick_check(1)", (), |row| row.get(0)).map_err(from_sqlite)?;
-    if check != "ok" {
-        return Err(StoreError::unavailable(format_args!("the file is damaged: {check}")));
-    }
-    let mode: String = db.query_row("PRAGMA journal_mode=WAL", (), |row| row.get(0)).map_err(from_sqlite)?;
-    if mode != "wal" {
-        return Err(StoreError::unavailable("the file cannot have a write-ahead log"));
-    }
-    db.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=67108864;")
+    let check: String = db
+        .query_row("PRAGMA quick_check(1)", (), |row| row.get(0))
         .map_err(from_sqlite)?;
+    if check != "ok" {
+        return Err(StoreError::unavailable(format_args!(
+            "the file is damaged: {check}"
+        )));
+    }
+    let mode: String = db
+        .query_row("PRAGMA journal_mode=WAL", (), |row| row.get(0))
+        .map_err(from_sqlite)?;
+    if mode != "wal" {
+        return Err(StoreError::unavailable(
+            "the file cannot have a write-ahead log",
+        ));
+    }
+    db.execute_batch(
+        "PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA journal_size_limit=67108864;",
+    )
+    .map_err(from_sqlite)?;
     let disk = Disk::of(path)?;
-    db.pragma_update(None, "wal_autocheckpoint", disk.log()).map_err(from_sqlite)?;
-    let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sqlite)?;
-    begun.execute_batch(&sql::tables("TEXT")).map_err(from_sqlite)?;
+    db.pragma_update(None, "wal_autocheckpoint", disk.log())
+        .map_err(from_sqlite)?;
+    let begun = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(from_sqlite)?;
+    begun
+        .execute_batch(&sql::tables("TEXT"))
+        .map_err(from_sqlite)?;
     let version = "SELECT version, reader FROM samewire_schema ORDER BY version DESC LIMIT 1";
-    let found = begun.query_row(version, (), |row| Ok((row.get(0)?, row.get(1)?))).optional();
+    let found = begun
+        .query_row(version, (), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional();
     let found: Option<(i64, i64)> = found.map_err(from_sqlite)?;
     found.map_or(Ok(()), sql::readable)?;
     // Tables of an older version have just been completed.
     if found.is_none_or(|(version, _)| version < SCHEMA.0) {
         begun
-            .execute("INSERT INTO samewire_schema (version, reader) VALUES (?1, ?2)", SCHEMA)
+            .execute(
+                "INSERT INTO samewire_schema (version, reader) VALUES (?1, ?2)",
+                SCHEMA,
+            )
             .map_err(from_sqlite)?;
     }
     begun.commit().map_err(from_sqlite)?;

@@ -44,15 +44,29 @@ impl Exporter {
         let (end, ended) = oneshot::channel();
         let (done, is_done) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let client = Client::builder().no_proxy().tls_backend_preconfigured(trusting_nobody()?);
-        let client = client.redirect(Policy::none()).timeout(config.timeout).build();
-        let post = Post { client: client.map_err(io::Error::other)?, config, fails: false };
-        std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
-            runtime.block_on(export(waiting, ended, post));
-            // The receiver may be gone by now.
-            let _ = done.send(());
-        })?;
-        Ok(Self { queue, end: Mutex::new(Some((end, is_done))) })
+        let client = Client::builder()
+            .no_proxy()
+            .tls_backend_preconfigured(trusting_nobody()?);
+        let client = client
+            .redirect(Policy::none())
+            .timeout(config.timeout)
+            .build();
+        let post = Post {
+            client: client.map_err(io::Error::other)?,
+            config,
+            fails: false,
+        };
+        std::thread::Builder::new()
+            .name("traces".to_owned())
+            .spawn(move || {
+                runtime.block_on(export(waiting, ended, post));
+                // The receiver may be gone by now.
+                let _ = done.send(());
+            })?;
+        Ok(Self {
+            queue,
+            end: Mutex::new(Some((end, is_done))),
+        })
     }
 
     /// Queues a finished request without waiting. If the queue is full, drops it and counts its spans.
@@ -137,7 +151,9 @@ impl Post {
         trace::EXPORTED.add(count - lost);
         trace::DROPPED.add(lost);
         match (&why, std::mem::replace(&mut self.fails, why.is_some())) {
-            (Some(why), false) => tracing::warn!(why, "the collector takes no traces; they are dropped"),
+            (Some(why), false) => {
+                tracing::warn!(why, "the collector takes no traces; they are dropped")
+            }
             (None, true) => tracing::info!("the collector takes traces again"),
             _ => {}
         }
@@ -145,7 +161,10 @@ impl Post {
 
     /// Posts spans. Returns how many of them the collector rejects, if it rejects some, and its reason.
     async fn post(&self, body: Vec<u8>) -> Result<Option<(i64, String)>, String> {
-        let mut request = self.client.post(&self.config.url).header(CONTENT_TYPE, "application/x-protobuf");
+        let mut request = self
+            .client
+            .post(&self.config.url)
+            .header(CONTENT_TYPE, "application/x-protobuf");
         for (name, value) in &self.config.headers {
             request = request.header(name, value.value());
         }
@@ -164,7 +183,11 @@ impl Post {
             answer.extend_from_slice(&piece);
         }
         let rejected = spans::rejected(&answer);
-        Ok(rejected
-            .map(|(count, why)| (count, format!("it rejects {count} spans: {}", excerpt(&why, REASON)))))
+        Ok(rejected.map(|(count, why)| {
+            (
+                count,
+                format!("it rejects {count} spans: {}", excerpt(&why, REASON)),
+            )
+        }))
     }
 }

@@ -80,12 +80,19 @@ mod tests {
         upstream.first_token.observe(Duration::from_millis(30));
         let start = SystemTime::UNIX_EPOCH;
         history.sample(&metrics, start);
-        assert_eq!(history.points().len(), 0, "a single snapshot has no difference");
+        assert_eq!(
+            history.points().len(),
+            0,
+            "a single snapshot has no difference"
+        );
         upstream.first_token.observe(Duration::from_millis(80));
         upstream.inter_token.observe(Duration::from_millis(4));
         history.sample(&metrics, start + STEP);
         let points = history.points();
-        assert_eq!((points[0].first_token.count(), points[0].inter_token.count()), (1, 1));
+        assert_eq!(
+            (points[0].first_token.count(), points[0].inter_token.count()),
+            (1, 1)
+        );
         let median = points[0].first_token.quantile(0.5).unwrap();
         assert!((0.05..=0.1).contains(&median), "{median}");
         for step in 0..400 {

@@ -31,13 +31,22 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         // A value that logs while it is written finds an empty buffer.
         let mut line = LINE.take();
         line.clear();
         line.push_str("{\"timestamp\":\"");
         // Times before the epoch cannot be formatted.
-        write!(line, "{}", humantime::format_rfc3339_micros(SystemTime::now().max(UNIX_EPOCH)))?;
+        write!(
+            line,
+            "{}",
+            humantime::format_rfc3339_micros(SystemTime::now().max(UNIX_EPOCH))
+        )?;
         line.push_str("\",\"level\":\"");
         line.push_str(event.metadata().level().as_str());
         line.push('"');
@@ -63,7 +72,8 @@ impl LineMembers<'_> {
     }
 
     fn add_number(&mut self, field: &Field, number: impl itoa::Integer) {
-        self.name(field).push_str(itoa::Buffer::new().format(number));
+        self.name(field)
+            .push_str(itoa::Buffer::new().format(number));
     }
 }
 
@@ -84,7 +94,8 @@ impl Visit for LineMembers<'_> {
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.name(field).push_str(if value { "true" } else { "false" });
+        self.name(field)
+            .push_str(if value { "true" } else { "false" });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -178,13 +189,19 @@ mod tests {
         let line = String::from_utf8(line).unwrap();
         assert!(line.ends_with("}\n"), "{line}");
         let Members(members) = Members::of(line.trim_end()).unwrap();
-        let all: Vec<_> = members.iter().map(|(key, raw)| (&**key, raw.get())).collect();
+        let all: Vec<_> = members
+            .iter()
+            .map(|(key, raw)| (&**key, raw.get()))
+            .collect();
         assert_eq!(
             all[1..],
             [
                 ("level", r#""INFO""#),
                 ("message", r#""a message""#),
-                ("text", r#""a \"b\" \\ \n\u0001\u007f\u0085\u202e\u2028\udb40\udc41é""#),
+                (
+                    "text",
+                    r#""a \"b\" \\ \n\u0001\u007f\u0085\u202e\u2028\udb40\udc41é""#
+                ),
                 ("shown", r#""c\td""#),
                 ("debugged", r#""Some(\"e\")""#),
                 ("flag", "true"),
@@ -196,6 +213,9 @@ mod tests {
                 ("infinite", "null"),
             ]
         );
-        assert_eq!((all[0].0, all[0].1.len()), ("timestamp", r#""2026-01-01T00:00:00.000000Z""#.len()));
+        assert_eq!(
+            (all[0].0, all[0].1.len()),
+            ("timestamp", r#""2026-01-01T00:00:00.000000Z""#.len())
+        );
     }
 }

@@ -80,7 +80,10 @@ pub fn start(level: LogLevel, format: LogFormat) -> Result<LogGuard, Box<dyn std
     let thread = std::thread::Builder::new().name("log".to_owned());
     let lines = Arc::clone(&queue);
     let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
-    let sink = LogSink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
+    let sink = LogSink {
+        queue: Arc::clone(&queue),
+        cut: if text { cut_text } else { cut_json },
+    };
     let guard = LogGuard { queue, writing };
     // Own lines only: at low levels, libraries log headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
@@ -107,8 +110,13 @@ pub fn line_with(text: &str) -> Vec<u8> {
 /// Returns the lines that are logged as JSON meanwhile.
 pub(super) fn line_of(log: impl FnOnce()) -> Vec<u8> {
     let queue = Arc::new(Queue::default());
-    let sink = LogSink { queue: Arc::clone(&queue), cut: cut_json };
-    let layer = tracing_subscriber::fmt::layer().event_format(JsonLine).with_writer(sink);
+    let sink = LogSink {
+        queue: Arc::clone(&queue),
+        cut: cut_json,
+    };
+    let layer = tracing_subscriber::fmt::layer()
+        .event_format(JsonLine)
+        .with_writer(sink);
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
     std::mem::take(&mut queue.waiting.lock().text)
 }
@@ -150,7 +158,10 @@ impl Queue {
             return;
         }
         waiting.text.extend_from_slice(line);
-        if waiting.wakes.is_some_and(|wakes| waiting.text.len() >= wakes) {
+        if waiting
+            .wakes
+            .is_some_and(|wakes| waiting.text.len() >= wakes)
+        {
             waiting.wakes = None;
             drop(waiting);
             self.wake.notify_one();
@@ -270,7 +281,9 @@ fn cut_text(text: &mut Vec<u8>) {
     let is_coloured = memchr::memchr(0x1b, text).is_some();
     let end = if is_coloured { "…\x1b[0m\n" } else { "…\n" };
     text.truncate(LONGEST.saturating_sub(end.len()));
-    let whole = String::from_utf8_lossy(text).trim_end_matches(char::REPLACEMENT_CHARACTER).len();
+    let whole = String::from_utf8_lossy(text)
+        .trim_end_matches(char::REPLACEMENT_CHARACTER)
+        .len();
     text.truncate(whole);
     text.extend_from_slice(end.as_bytes());
 }
@@ -305,7 +318,13 @@ mod tests {
     /// Returns the queued form of a line.
     fn written(text: &[u8]) -> Vec<u8> {
         let queue = Arc::new(Queue::default());
-        LogSink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
+        LogSink {
+            queue: Arc::clone(&queue),
+            cut: cut_json,
+        }
+        .make_writer()
+        .write_all(text)
+        .unwrap();
         std::mem::take(&mut queue.waiting.lock().text)
     }
 
@@ -315,15 +334,28 @@ mod tests {
         assert_eq!(written(short), short);
         let long = "x".repeat(LONGEST);
         for (text, expected) in [
-            (format!(r#"{{"a":1,"b":"{long}","c":2}}"#), r#"{"a":1,"cut":true}"#.to_owned()),
-            (format!(r#"{{"a":"\",\"","b":[1,"{long}"]}}"#), r#"{"a":"\",\"","cut":true}"#.to_owned()),
-            (format!(r#"{{"a":{{"b":1,"c":"{long}"}},"d":1}}"#), r#","cut":true}"#.to_owned()),
+            (
+                format!(r#"{{"a":1,"b":"{long}","c":2}}"#),
+                r#"{"a":1,"cut":true}"#.to_owned(),
+            ),
+            (
+                format!(r#"{{"a":"\",\"","b":[1,"{long}"]}}"#),
+                r#"{"a":"\",\"","cut":true}"#.to_owned(),
+            ),
+            (
+                format!(r#"{{"a":{{"b":1,"c":"{long}"}},"d":1}}"#),
+                r#","cut":true}"#.to_owned(),
+            ),
         ] {
-            assert_eq!(String::from_utf8(written(text.as_bytes())).unwrap(), expected + "\n");
+            assert_eq!(
+                String::from_utf8(written(text.as_bytes())).unwrap(),
+                expected + "\n"
+            );
         }
         for more in 0..40 {
             let long = "\\n".repeat(LONGEST / 2 - more);
-            let line = written(format!("{{\"a\":1,\"b\":\"{long}\",\"c\":\"{long}\"}}\n").as_bytes());
+            let line =
+                written(format!("{{\"a\":1,\"b\":\"{long}\",\"c\":\"{long}\"}}\n").as_bytes());
             assert!(line.len() <= LONGEST && line.ends_with(b"\n"), "{more}");
             assert!(
                 serde_json::from_slice::<Object>(&line).is_ok_and(|line| line.contains_key("cut")),
@@ -336,7 +368,10 @@ mod tests {
     fn terminals_are_told_nothing() {
         let line = line_of(|| tracing::info!(a = "\u{7f}\u{9b}31m\u{80}\u{9f}\u{a0}é"));
         let line = String::from_utf8(line).unwrap();
-        assert!(line.ends_with(",\"a\":\"\\u007f\\u009b31m\\u0080\\u009f\u{a0}é\"}\n"), "{line}");
+        assert!(
+            line.ends_with(",\"a\":\"\\u007f\\u009b31m\\u0080\\u009f\u{a0}é\"}\n"),
+            "{line}"
+        );
         assert!(excerpt("\u{9b}".repeat(EXCERPT).as_bytes()).chars().count() <= EXCERPT / 6);
     }
 
@@ -347,7 +382,11 @@ mod tests {
         for text in ["a", "\"", "\u{1}", "\u{1f600}", "é\t"] {
             let cut = excerpt(text.repeat(EXCERPT).as_bytes());
             let written = serde_json::to_string(&cut).unwrap();
-            assert!((EXCERPT - 8..=EXCERPT + 2).contains(&written.len()), "{text:?}: {}", written.len());
+            assert!(
+                (EXCERPT - 8..=EXCERPT + 2).contains(&written.len()),
+                "{text:?}: {}",
+                written.len()
+            );
         }
         assert!(excerpt(&[0xff; 2 * EXCERPT]).len() <= EXCERPT);
     }
@@ -404,9 +443,12 @@ mod tests {
         }
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| queue.write_all(|| Kept(kept.lock().unwrap())));
-            let say =
-                |who: &str| (0..LINES).for_each(|line| queue.push(format!("{who} {line}\n").as_bytes()));
-            let saying: Vec<_> = ["a", "b", "c"].map(|who| scope.spawn(move || say(who))).into();
+            let say = |who: &str| {
+                (0..LINES).for_each(|line| queue.push(format!("{who} {line}\n").as_bytes()))
+            };
+            let saying: Vec<_> = ["a", "b", "c"]
+                .map(|who| scope.spawn(move || say(who)))
+                .into();
             saying.into_iter().for_each(|one| one.join().unwrap());
             queue.close();
             writing.join().unwrap();

@@ -203,13 +203,19 @@ const COUNTERS: usize = 700;
 /// together, as `other`.
 const KEY_COUNTERS: usize = 150;
 
-const SECONDS: &[f64] =
-    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0];
-const SHORT: &[f64] = &[0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0];
-const STORE: &[f64] =
-    &[0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0];
-const TINY: &[f64] =
-    &[0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25];
+const SECONDS: &[f64] = &[
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 600.0,
+];
+const SHORT: &[f64] = &[
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 30.0,
+];
+const STORE: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0,
+];
+const TINY: &[f64] = &[
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.0025, 0.005, 0.01, 0.05,
+    0.25,
+];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -279,13 +285,19 @@ impl Metrics {
         let upstream = &*figures.name;
         let mut digits = itoa::Buffer::new();
         let status = digits.format(request.status);
-        self.requests.add([request.route.name(), upstream, status, request.end.name()], 1);
+        self.requests.add(
+            [request.route.name(), upstream, status, request.end.name()],
+            1,
+        );
         if let Some(seconds) = figures.request_seconds.get(request.route as usize) {
             seconds.observe(request.total);
         }
         if let Some(usage) = &request.usage {
-            let kinds =
-                [("prompt", usage.prompt), ("completion", usage.completion), ("cached", usage.cached)];
+            let kinds = [
+                ("prompt", usage.prompt),
+                ("completion", usage.completion),
+                ("cached", usage.cached),
+            ];
             for (kind, count) in kinds {
                 self.tokens.add([upstream, request.model, kind], count);
                 if let Some(key) = request.key {
@@ -297,7 +309,8 @@ impl Metrics {
             self.key_requests.add([key], 1);
         }
         for (rule, times) in request.tally.iter() {
-            self.rewrites.add([request.engine, rule.name()], times.into());
+            self.rewrites
+                .add([request.engine, rule.name()], times.into());
         }
         for rule in request.adapted {
             self.rewrites.add([request.engine, rule], 1);
@@ -305,7 +318,10 @@ impl Metrics {
         if request.tally.times(Rule::Repetition) > 0 {
             self.repetitions.add([request.model], 1);
         }
-        for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
+        for (stage, spent) in [
+            (&self.rewriting, request.rewriting),
+            (&self.planning, request.planning),
+        ] {
             if !spent.is_zero() {
                 stage.observe(spent);
             }
@@ -316,7 +332,11 @@ impl Metrics {
     pub fn rule_counts(&self) -> Vec<RuleCount> {
         self.rewrites.counts(|[engine, rule], count| {
             let (engine, rule) = (engine.to_owned(), rule.to_owned());
-            RuleCount { engine, rule, count }
+            RuleCount {
+                engine,
+                rule,
+                count,
+            }
         })
     }
 
@@ -327,14 +347,24 @@ impl Metrics {
             requests += count;
             errors += if end == End::Error.name() { count } else { 0 };
         });
-        self.tokens.counts(|[.., kind], count| tokens += if kind == "completion" { count } else { 0 });
-        let (mut first_token, mut inter_token) =
-            (HistogramSnapshot::new(SECONDS), HistogramSnapshot::new(SHORT));
+        self.tokens
+            .counts(|[.., kind], count| tokens += if kind == "completion" { count } else { 0 });
+        let (mut first_token, mut inter_token) = (
+            HistogramSnapshot::new(SECONDS),
+            HistogramSnapshot::new(SHORT),
+        );
         for upstream in self.upstreams.read().iter().filter(|one| is_used(one)) {
             upstream.first_token.add_to(&mut first_token);
             upstream.inter_token.add_to(&mut inter_token);
         }
-        HistoryPoint { at, requests, errors, first_token, inter_token, tokens }
+        HistoryPoint {
+            at,
+            requests,
+            errors,
+            first_token,
+            inter_token,
+            tokens,
+        }
     }
 
     /// Renders all metrics in the Prometheus text format, as the answer to one scrape.
@@ -343,24 +373,53 @@ impl Metrics {
         let name = "samewire_build_info";
         series::head(name, "The running program.", "gauge", &mut out);
         let build = Build::CURRENT;
-        let labels = [("version", build.version), ("commit", build.commit), ("date", build.date)];
+        let labels = [
+            ("version", build.version),
+            ("commit", build.commit),
+            ("date", build.date),
+        ];
         let _ = writeln!(out, "{name}{{{}}} 1", series::labels(&labels));
         let name = "samewire_requests_total";
-        self.requests.render(name, "Requests, by how they ended.", &mut out);
-        series::head("samewire_requests_in_flight", "Requests under way.", "gauge", &mut out);
+        self.requests
+            .render(name, "Requests, by how they ended.", &mut out);
+        series::head(
+            "samewire_requests_in_flight",
+            "Requests under way.",
+            "gauge",
+            &mut out,
+        );
         for (route, gauge) in RouteLabel::ALL.iter().zip(&self.in_flight) {
             let labels = series::labels(&[("route", route.name())]);
             gauge.render("samewire_requests_in_flight", &labels, &mut out);
         }
         self.render_upstreams(&mut out);
         let name = "samewire_overhead_seconds";
-        series::head(name, "Time spent in the proxy itself, for each request.", "histogram", &mut out);
-        self.planning.render(name, &series::labels(&[("stage", "plan")]), &mut out);
-        self.rewriting.render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
-        self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
+        series::head(
+            name,
+            "Time spent in the proxy itself, for each request.",
+            "histogram",
+            &mut out,
+        );
+        self.planning
+            .render(name, &series::labels(&[("stage", "plan")]), &mut out);
+        self.rewriting
+            .render(name, &series::labels(&[("stage", "rewrite")]), &mut out);
+        self.store.render(
+            "samewire_store_seconds",
+            "What operations of the store take.",
+            &mut out,
+        );
         self.render_models(&mut out);
-        self.key_requests.render("samewire_key_requests_total", "Requests, by the client's key.", &mut out);
-        self.key_tokens.render("samewire_key_tokens_total", "Tokens, by the client's key.", &mut out);
+        self.key_requests.render(
+            "samewire_key_requests_total",
+            "Requests, by the client's key.",
+            &mut out,
+        );
+        self.key_tokens.render(
+            "samewire_key_tokens_total",
+            "Tokens, by the client's key.",
+            &mut out,
+        );
         self.rewrites.render(
             "samewire_rewrites_total",
             "What was changed in requests and mended in answers.",
@@ -368,8 +427,16 @@ impl Metrics {
         );
         Self::render_gauges(&[self], |_| "", &mut out);
         for (name, help, count) in [
-            ("samewire_panics_total", "Bugs that ended a request.", &PANICS),
-            ("samewire_log_lines_dropped_total", "Log lines that nobody could take.", &log::DROPPED),
+            (
+                "samewire_panics_total",
+                "Bugs that ended a request.",
+                &PANICS,
+            ),
+            (
+                "samewire_log_lines_dropped_total",
+                "Log lines that nobody could take.",
+                &log::DROPPED,
+            ),
             (
                 "samewire_spans_exported_total",
                 "Spans of traces that the collector has taken.",
@@ -385,7 +452,11 @@ impl Metrics {
         }
         self.tls.render(&mut out);
         let watches = self.discovery.read();
-        let watches: Vec<_> = watches.iter().filter(|one| is_used(one)).map(|one| &**one).collect();
+        let watches: Vec<_> = watches
+            .iter()
+            .filter(|one| is_used(one))
+            .map(|one| &**one)
+            .collect();
         discovery::render(&watches, &mut out);
         process(&mut out);
         out
@@ -393,8 +464,16 @@ impl Metrics {
 
     /// Writes what is counted by model, and the attempts.
     fn render_models(&self, out: &mut String) {
-        self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", out);
-        self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", out);
+        self.tokens.render(
+            "samewire_tokens_total",
+            "Tokens, as the engine counts them.",
+            out,
+        );
+        self.attempts.render(
+            "samewire_upstream_attempts_total",
+            "Requests sent to upstreams.",
+            out,
+        );
         self.model_fallbacks.render(
             "samewire_model_fallbacks_total",
             "Requests that went on to another model of their name.",
@@ -409,16 +488,39 @@ impl Metrics {
 
     fn render_upstreams(&self, out: &mut String) {
         let all = self.upstreams.read();
-        let all: Vec<_> = all.iter().filter(|one| is_used(one)).map(|one| &**one).collect();
+        let all: Vec<_> = all
+            .iter()
+            .filter(|one| is_used(one))
+            .map(|one| &**one)
+            .collect();
         let name = "samewire_time_to_first_token_seconds";
-        series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);
-        all.iter().for_each(|one| one.first_token.render(name, &one.labels, out));
+        series::head(
+            name,
+            "From a request's arrival to the engine's first word.",
+            "histogram",
+            out,
+        );
+        all.iter()
+            .for_each(|one| one.first_token.render(name, &one.labels, out));
         let name = "samewire_inter_token_seconds";
-        series::head(name, "Between one write to a client and the next.", "histogram", out);
-        all.iter().for_each(|one| one.inter_token.render(name, &one.labels, out));
+        series::head(
+            name,
+            "Between one write to a client and the next.",
+            "histogram",
+            out,
+        );
+        all.iter()
+            .for_each(|one| one.inter_token.render(name, &one.labels, out));
         let name = "samewire_request_seconds";
-        series::head(name, "From a request's arrival to its end.", "histogram", out);
-        all.iter().chain([&&self.without_upstream]).for_each(|one| one.render_requests(name, out));
+        series::head(
+            name,
+            "From a request's arrival to its end.",
+            "histogram",
+            out,
+        );
+        all.iter()
+            .chain([&&self.without_upstream])
+            .for_each(|one| one.render_requests(name, out));
         UpstreamMetrics::render_gauges(&all, |one| &one.labels, out);
         type Written = fn(&UpstreamMetrics, &str, &mut String);
         let told: [(_, _, Written); 3] = [
@@ -453,23 +555,56 @@ fn is_used<T>(figures: &Arc<T>) -> bool {
 
 /// Appends the `process_*` metrics that Prometheus expects of every process, read from `/proc/self`.
 fn process(out: &mut String) {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
+    let read =
+        |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let page = 4096;
-    let pages: u64 = read("statm").split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let pages: u64 = read("statm")
+        .split_whitespace()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
     let open = open_files();
     let limits = read("limits");
-    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    let allowed = files.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
+    let files = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let allowed = files
+        .and_then(|rest| rest.split_whitespace().next())
+        .unwrap_or("0");
     // The process name may contain spaces and brackets. Behind the last bracket come numeric fields; times are in
     // hundredths of a second.
     let stat = read("stat");
     let fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
-    let ticks: f64 = fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .filter_map(|text| text.parse::<f64>().ok())
+        .sum();
     for (name, help, kind, value) in [
-        ("process_resident_memory_bytes", "Resident memory.", "gauge", (pages * page).to_string()),
-        ("process_open_fds", "Open file descriptors.", "gauge", open.to_string()),
-        ("process_max_fds", "Most file descriptors.", "gauge", allowed.to_owned()),
-        ("process_cpu_seconds_total", "Processor time.", "counter", (ticks / 100.0).to_string()),
+        (
+            "process_resident_memory_bytes",
+            "Resident memory.",
+            "gauge",
+            (pages * page).to_string(),
+        ),
+        (
+            "process_open_fds",
+            "Open file descriptors.",
+            "gauge",
+            open.to_string(),
+        ),
+        (
+            "process_max_fds",
+            "Most file descriptors.",
+            "gauge",
+            allowed.to_owned(),
+        ),
+        (
+            "process_cpu_seconds_total",
+            "Processor time.",
+            "counter",
+            (ticks / 100.0).to_string(),
+        ),
     ] {
         series::single(name, help, kind, value, out);
     }
@@ -480,7 +615,8 @@ fn process(out: &mut String) {
 fn open_files() -> u64 {
     const PLACE: &str = "/proc/self/fd";
     let said = std::fs::metadata(PLACE).map_or(0, |folder| folder.len());
-    let counted = || std::fs::read_dir(PLACE).map_or(0, |all| all.count().try_into().unwrap_or(u64::MAX));
+    let counted =
+        || std::fs::read_dir(PLACE).map_or(0, |all| all.count().try_into().unwrap_or(u64::MAX));
     if said > 0 { said } else { counted() }
 }
 
@@ -489,7 +625,10 @@ fn open_files() -> u64 {
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.add(1);
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let place = panic
+            .location()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         tracing::error!(place, "a bug ended a request");
     }));
 }
@@ -504,20 +643,26 @@ mod tests {
     /// every budget.
     fn full() -> (Metrics, Vec<Arc<UpstreamMetrics>>) {
         let metrics = Metrics::default();
-        let upstreams: Vec<_> = (0..8).map(|n| metrics.upstream(&format!("engine-{n}"))).collect();
+        let upstreams: Vec<_> = (0..8)
+            .map(|n| metrics.upstream(&format!("engine-{n}")))
+            .collect();
         let mut tally = Tally::default();
         tally.count(Rule::FinishUnknown);
         for n in 0..4000_u16 {
             let model = format!("model-{n}");
             metrics.finished(&RequestMeasures {
-                route: [RouteLabel::Chat, RouteLabel::Responses, RouteLabel::Models][usize::from(n / 8 % 3)],
+                route: [RouteLabel::Chat, RouteLabel::Responses, RouteLabel::Models]
+                    [usize::from(n / 8 % 3)],
                 upstream: Some(&upstreams[usize::from(n % 8)]),
                 status: n,
                 end: End::Error,
                 model: &model,
                 key: Some(&model),
                 engine: &model,
-                usage: Some(Usage { prompt: 1, ..Usage::default() }),
+                usage: Some(Usage {
+                    prompt: 1,
+                    ..Usage::default()
+                }),
                 tally: &tally,
                 adapted: &[],
                 total: Duration::from_secs(1),
@@ -525,8 +670,9 @@ mod tests {
                 planning: Duration::from_secs(1),
             });
         }
-        for operation in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"]
-        {
+        for operation in [
+            "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q",
+        ] {
             metrics.store.observe(operation, Duration::from_secs(1));
         }
         (metrics, upstreams)
@@ -538,7 +684,10 @@ mod tests {
         let text = metrics.rendered();
         let series = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!((1500..2000).contains(&series), "{series} series");
-        assert!(text.contains("samewire_requests_total{route=\"other\",upstream=\"other\","), "{text}");
+        assert!(
+            text.contains("samewire_requests_total{route=\"other\",upstream=\"other\","),
+            "{text}"
+        );
         let took = (0..10).map(|_| {
             let start = Instant::now();
             assert!(metrics.rendered().len() > 1000);
@@ -557,7 +706,12 @@ mod tests {
         }
         let text = metrics.rendered();
         assert!(!text.contains("CANARY"), "{text}");
-        for (outcome, times) in [("ok", 1), ("refused", 1), ("upstream_timeout", 1), ("other", 2)] {
+        for (outcome, times) in [
+            ("ok", 1),
+            ("refused", 1),
+            ("upstream_timeout", 1),
+            ("other", 2),
+        ] {
             let line = format!(
                 "samewire_upstream_attempts_total{{upstream=\"engine\",outcome=\"{outcome}\"}} {times}\n"
             );

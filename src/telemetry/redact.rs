@@ -34,7 +34,11 @@ const QUOTING: [&str; 5] = ["input_value=", "'input':", "\"input\":", "input:", 
 pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
     let text = &without_keys(text);
     match request {
-        Some(request) => without(text, &Quotations::of(text.as_bytes()).found_in(request), model),
+        Some(request) => without(
+            text,
+            &Quotations::of(text.as_bytes()).found_in(request),
+            model,
+        ),
         None => without_quotes(text),
     }
 }
@@ -43,16 +47,21 @@ pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
 fn without_keys(text: &str) -> String {
     const KEY: &str = "sk-";
     const SCHEME: &str = "bearer";
-    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '*');
+    let is_part =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '*');
     // Characters of a token (RFC 6750, 2.1).
     let is_of_key = |letter: char| is_part(letter) || matches!(letter, '~' | '+' | '/' | '=');
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut is_after_scheme = false;
     while let Some(first) = rest.chars().next() {
-        let end = rest.find(|letter: char| !is_part(letter)).unwrap_or(rest.len()).max(first.len_utf8());
+        let end = rest
+            .find(|letter: char| !is_part(letter))
+            .unwrap_or(rest.len())
+            .max(first.len_utf8());
         let (word, mut after) = rest.split_at(end);
-        let is_key = word.starts_with(KEY) && word.len() > KEY.len() || is_after_scheme && is_part(first);
+        let is_key =
+            word.starts_with(KEY) && word.len() > KEY.len() || is_after_scheme && is_part(first);
         out.push_str(if is_key { REDACTED } else { word });
         if is_key {
             after = after.trim_start_matches(is_of_key);
@@ -75,12 +84,19 @@ fn without(text: &str, taken: &[bool], model: &str) -> String {
     while at < text.len() {
         let run = taken.get(at..).unwrap_or_default();
         let is_taken = run.first().copied().unwrap_or(false);
-        let end = at + run.iter().position(|other| *other != is_taken).unwrap_or(text.len() - at);
+        let end = at
+            + run
+                .iter()
+                .position(|other| *other != is_taken)
+                .unwrap_or(text.len() - at);
         // Bytes of one character stay together.
         let (start, end) = (text.ceil_char_boundary(at), text.ceil_char_boundary(end));
         let part = text.get(start..end).unwrap_or_default();
-        let stays =
-            !is_taken || is_word(part) || kept.iter().any(|kept| kept.start <= start && end <= kept.end);
+        let stays = !is_taken
+            || is_word(part)
+            || kept
+                .iter()
+                .any(|kept| kept.start <= start && end <= kept.end);
         if stays {
             out.push_str(part);
         } else if !was_taken {
@@ -95,7 +111,8 @@ fn without(text: &str, taken: &[bool], model: &str) -> String {
 /// Returns true if the text has only lower-case letters and underscores, as names of fields do. A lower-case password
 /// is kept, too.
 fn is_word(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    text.bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
 /// Returns the positions of the model's name, with the quotes around it.
@@ -104,7 +121,10 @@ fn names(text: &str, model: &str) -> Vec<Range<usize>> {
         return Vec::new();
     }
     let around = |(at, name): (usize, &str)| {
-        let before = text.get(..at).unwrap_or_default().trim_end_matches(['"', '\'', '`', ' ', ':']);
+        let before = text
+            .get(..at)
+            .unwrap_or_default()
+            .trim_end_matches(['"', '\'', '`', ' ', ':']);
         let after = text.get(at + name.len()..).unwrap_or_default();
         let more = after.len() - after.trim_start_matches(['"', '\'', '`', ',', ' ']).len();
         before.len()..at + name.len() + more
@@ -120,10 +140,15 @@ fn without_quotes(text: &str) -> String {
     // Ends of what is open, each with whether it has a backslash.
     let mut open: Vec<(char, bool)> = Vec::new();
     let (mut before, mut is_escaped) = (' ', false);
-    let mut letters = text.get(..end.unwrap_or(text.len())).unwrap_or(text).chars().peekable();
+    let mut letters = text
+        .get(..end.unwrap_or(text.len()))
+        .unwrap_or(text)
+        .chars()
+        .peekable();
     while let Some(letter) = letters.next() {
         // An apostrophe within a word is not a quotation mark.
-        let is_apostrophe = letter == '\'' && letters.peek().is_some_and(|next| next.is_alphanumeric());
+        let is_apostrophe =
+            letter == '\'' && letters.peek().is_some_and(|next| next.is_alphanumeric());
         let closes = open.last() == Some(&(letter, is_escaped)) && !is_apostrophe;
         let is_quoted = matches!(open.last(), Some(('"' | '`' | '\'', _)));
         let opens = match letter {
@@ -167,13 +192,21 @@ impl<'t> Quotations<'t> {
         let mut anchors: HashMap<_, Vec<_>> = HashMap::new();
         let mut bits = vec![false; BITS];
         for (at, anchor) in text.windows(ANCHOR).enumerate() {
-            let Some(anchor) = anchor.first_chunk::<ANCHOR>() else { continue };
+            let Some(anchor) = anchor.first_chunk::<ANCHOR>() else {
+                continue;
+            };
             anchors.entry(*anchor).or_default().push(at);
             if let Some(bit) = bits.get_mut(bit(anchor)) {
                 *bit = true;
             }
         }
-        Self { text, anchors, bits, found: vec![false; text.len()], left: COMPARISONS }
+        Self {
+            text,
+            anchors,
+            bits,
+            found: vec![false; text.len()],
+            left: COMPARISONS,
+        }
     }
 
     /// Returns, for each byte of the text, true if it belongs to a quotation of the request.
@@ -181,7 +214,9 @@ impl<'t> Quotations<'t> {
         let mut plain = Vec::new();
         let mut at = 0;
         while at < request.len() {
-            let chunk = request.get(at..(at + CHUNK + OVERLAP).min(request.len())).unwrap_or_default();
+            let chunk = request
+                .get(at..(at + CHUNK + OVERLAP).min(request.len()))
+                .unwrap_or_default();
             plain.clear();
             unescape(chunk, &mut plain);
             if self.search(&plain).is_none() {
@@ -195,11 +230,21 @@ impl<'t> Quotations<'t> {
     /// Searches a part of the request. Returns `None` once the limit of comparisons is reached.
     fn search(&mut self, request: &[u8]) -> Option<()> {
         for at in (0..request.len().saturating_sub(ANCHOR - 1)).step_by(STEP) {
-            let Some(anchor) = request.get(at..).and_then(|rest| rest.first_chunk::<ANCHOR>()) else { break };
+            let Some(anchor) = request
+                .get(at..)
+                .and_then(|rest| rest.first_chunk::<ANCHOR>())
+            else {
+                break;
+            };
             if !self.bits.get(bit(anchor)).copied().unwrap_or(false) {
                 continue;
             }
-            for place in self.anchors.get(anchor).map(Vec::as_slice).unwrap_or_default() {
+            for place in self
+                .anchors
+                .get(anchor)
+                .map(Vec::as_slice)
+                .unwrap_or_default()
+            {
                 let (before, after) = shared((self.text, *place), (request, at));
                 self.left = self.left.checked_sub(1 + before + after)?;
                 if before + after >= WINDOW {
@@ -214,10 +259,19 @@ impl<'t> Quotations<'t> {
 
 /// Returns the numbers of equal bytes before and after two positions.
 fn shared((text, place): (&[u8], usize), (request, at): (&[u8], usize)) -> (usize, usize) {
-    let halves = text.split_at_checked(place).zip(request.split_at_checked(at));
-    let Some(((front, back), (other_front, other_back))) = halves else { return (0, 0) };
+    let halves = text
+        .split_at_checked(place)
+        .zip(request.split_at_checked(at));
+    let Some(((front, back), (other_front, other_back))) = halves else {
+        return (0, 0);
+    };
     let same = |(one, other): &(&u8, &u8)| one == other;
-    let before = front.iter().rev().zip(other_front.iter().rev()).take_while(same).count();
+    let before = front
+        .iter()
+        .rev()
+        .zip(other_front.iter().rev())
+        .take_while(same)
+        .count();
     (before, back.iter().zip(other_back).take_while(same).count())
 }
 
@@ -252,11 +306,18 @@ fn unescape(json: &[u8], out: &mut Vec<u8>) {
 /// bytes.
 fn unicode(escape: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
-        let digits = escape.get(at..at + 4).and_then(|digits| std::str::from_utf8(digits).ok())?;
+        let digits = escape
+            .get(at..at + 4)
+            .and_then(|digits| std::str::from_utf8(digits).ok())?;
         u16::from_str_radix(digits, 16).ok()
     };
-    let Some(first) = unit(2) else { return ('\\', 1) };
-    let second = escape.get(6..8).filter(|next| *next == b"\\u").and_then(|_| unit(8));
+    let Some(first) = unit(2) else {
+        return ('\\', 1);
+    };
+    let second = escape
+        .get(6..8)
+        .filter(|next| *next == b"\\u")
+        .and_then(|_| unit(8));
     let both = char::decode_utf16([Some(first), second].into_iter().flatten()).next();
     match both {
         Some(Ok(letter)) => (letter, if letter.len_utf16() == 2 { 12 } else { 6 }),
@@ -271,7 +332,10 @@ mod tests {
     #[test]
     fn keys_are_removed() {
         for (text, expected) in [
-            ("Incorrect API key provided: sk-ENGINEKEY123.", "Incorrect API key provided: […]"),
+            (
+                "Incorrect API key provided: sk-ENGINEKEY123.",
+                "Incorrect API key provided: […]",
+            ),
             (
                 "bad header Authorization: Bearer abc_DEF-1, sorry",
                 "bad header Authorization: Bearer […], sorry",
@@ -288,7 +352,10 @@ mod tests {
     fn quotations_of_the_request_are_taken_out() {
         let request = br#"{"model":"org/some-model-7b","messages":[{"role":"user","content":"My secret is \"K9-\u00e9\u4f60\u597d\u4f60\u597d\ud83d\ude00\"\nDo not tell."}],"max_completion_tokens":5}"#;
         for (text, expected) in [
-            ("max_completion_tokens must be at least 6.", "max_completion_tokens must be at least 6."),
+            (
+                "max_completion_tokens must be at least 6.",
+                "max_completion_tokens must be at least 6.",
+            ),
             (
                 "The model `org/some-model-7b` does not exist.",
                 "The model `org/some-model-7b` does not exist.",
@@ -299,18 +366,37 @@ mod tests {
             ("secret", "secret"),
             ("", ""),
         ] {
-            assert_eq!(redacted(text, Some(request), "org/some-model-7b"), expected, "{text}");
+            assert_eq!(
+                redacted(text, Some(request), "org/some-model-7b"),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn long_requests_are_searched_whole() {
-        for before in [0, 1, 2, 3, 4, CHUNK - 20, CHUNK - 3, CHUNK, CHUNK + OVERLAP - 7, 3 * CHUNK + 11] {
+        for before in [
+            0,
+            1,
+            2,
+            3,
+            4,
+            CHUNK - 20,
+            CHUNK - 3,
+            CHUNK,
+            CHUNK + OVERLAP - 7,
+            3 * CHUNK + 11,
+        ] {
             let request = format!(
                 "{{\"a\":\"{}CANARY-PROMPT-1\"}}",
                 "x\\n".repeat(before / 3) + &"y".repeat(before % 3)
             );
-            let text = redacted("engine says: CANARY-PROMPT-1!", Some(request.as_bytes()), "");
+            let text = redacted(
+                "engine says: CANARY-PROMPT-1!",
+                Some(request.as_bytes()),
+                "",
+            );
             assert_eq!(text, "engine says: […]!", "{before}");
         }
     }
@@ -325,12 +411,18 @@ mod tests {
     #[test]
     fn without_the_request_all_that_may_be_a_quotation_goes() {
         for (text, expected) in [
-            ("CUDA out of memory. Tried 2 GiB", "CUDA out of memory. Tried 2 GiB"),
+            (
+                "CUDA out of memory. Tried 2 GiB",
+                "CUDA out of memory. Tried 2 GiB",
+            ),
             (
                 "the model's tool 'CANARY' (\"CANARY {x}\") [CANARY] is unknown",
                 "the model's tool […] ([…]) […] is unknown",
             ),
-            ("Input should be valid [type=x, input_value=CANARY", "Input should be valid […][…]"),
+            (
+                "Input should be valid [type=x, input_value=CANARY",
+                "Input should be valid […][…]",
+            ),
             ("it isn't `CANARY", "it isn't […]"),
             (r#""he said \"CANARY 123\" to me" failed"#, "[…] failed"),
             (r#"body was \"CANARY "1" 2\", bad"#, r"body was \[…], bad"),

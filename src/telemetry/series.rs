@@ -35,7 +35,11 @@ impl Gauge {
 
     /// Appends the value, without braces if there are no labels.
     pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
-        let (open, close) = if labels.is_empty() { ("", "") } else { ("{", "}") };
+        let (open, close) = if labels.is_empty() {
+            ("", "")
+        } else {
+            ("{", "}")
+        };
         let _ = writeln!(out, "{name}{open}{labels}{close} {}", self.value());
     }
 }
@@ -52,7 +56,11 @@ pub struct Histogram {
 impl Histogram {
     pub(super) fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds, counts, nanoseconds: AtomicU64::new(0) }
+        Self {
+            bounds,
+            counts,
+            nanoseconds: AtomicU64::new(0),
+        }
     }
 
     /// Records one duration.
@@ -68,7 +76,9 @@ impl Histogram {
 
     /// Returns true if nothing has been recorded, so that the series can be omitted.
     pub(super) fn is_empty(&self) -> bool {
-        self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
+        self.counts
+            .iter()
+            .all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
     /// Adds the present counts to a snapshot of histograms with the same bounds.
@@ -80,13 +90,20 @@ impl Histogram {
 
     pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
         let mut total = 0;
-        let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        let bounds = self
+            .bounds
+            .iter()
+            .map(ToString::to_string)
+            .chain(["+Inf".to_owned()]);
         for (bound, count) in bounds.zip(&self.counts) {
             total += count.load(Ordering::Relaxed);
             let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
         }
         let sum = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64();
-        let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {total}");
+        let _ = writeln!(
+            out,
+            "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {total}"
+        );
     }
 }
 
@@ -99,13 +116,23 @@ pub struct HistogramSnapshot {
 
 impl HistogramSnapshot {
     pub(super) fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: vec![0; bounds.len() + 1] }
+        Self {
+            bounds,
+            counts: vec![0; bounds.len() + 1],
+        }
     }
 
     /// Returns the counts that have been added since an earlier snapshot.
     pub(super) fn since(&self, before: &Self) -> Self {
-        let counts = self.counts.iter().zip(&before.counts).map(|(now, before)| now.saturating_sub(*before));
-        Self { bounds: self.bounds, counts: counts.collect() }
+        let counts = self
+            .counts
+            .iter()
+            .zip(&before.counts)
+            .map(|(now, before)| now.saturating_sub(*before));
+        Self {
+            bounds: self.bounds,
+            counts: counts.collect(),
+        }
     }
 
     /// Returns the number of durations.
@@ -143,7 +170,11 @@ pub struct Histograms {
 
 impl Histograms {
     pub(super) fn new(label: &'static str, bounds: &'static [f64]) -> Self {
-        Self { label, bounds, series: RwLock::default() }
+        Self {
+            label,
+            bounds,
+            series: RwLock::default(),
+        }
     }
 
     /// Records one duration for a value of the label, creating its histogram if needed.
@@ -152,7 +183,10 @@ impl Histograms {
             return known.observe(duration);
         }
         let mut series = self.series.write();
-        series.entry(value).or_insert_with(|| Histogram::new(self.bounds)).observe(duration);
+        series
+            .entry(value)
+            .or_insert_with(|| Histogram::new(self.bounds))
+            .observe(duration);
     }
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
@@ -175,7 +209,11 @@ impl SeriesBudget {
     }
 
     fn take(&self) -> bool {
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            })
+            .is_ok()
     }
 
     fn give_back(&self, series: usize) {
@@ -202,7 +240,12 @@ struct Series<const LABELS: usize> {
 impl<const LABELS: usize> Series<LABELS> {
     /// Returns the place of the series with these values, or where it would be.
     fn place(all: &[Self], values: &[&str; LABELS]) -> Result<usize, usize> {
-        all.binary_search_by(|one| one.values.iter().map(|value| &**value).cmp(values.iter().copied()))
+        all.binary_search_by(|one| {
+            one.values
+                .iter()
+                .map(|value| &**value)
+                .cmp(values.iter().copied())
+        })
     }
 
     fn add(&self, by: u64) {
@@ -213,7 +256,11 @@ impl<const LABELS: usize> Series<LABELS> {
 impl<const LABELS: usize> Counters<LABELS> {
     /// Creates a family with labels of these names and without series, which shares the budget.
     pub fn new(names: [&'static str; LABELS], budget: &SeriesBudget) -> Self {
-        Self { names, budget: budget.clone(), series: RwLock::default() }
+        Self {
+            names,
+            budget: budget.clone(),
+            series: RwLock::default(),
+        }
     }
 
     /// Adds `by` to the series with these values of the labels. Once the budget is used up, new combinations are
@@ -226,7 +273,9 @@ impl<const LABELS: usize> Counters<LABELS> {
 
     fn add_to_known(&self, values: &[&str; LABELS], by: u64) -> bool {
         let series = self.series.read();
-        let known = Series::place(&series, values).ok().and_then(|at| series.get(at));
+        let known = Series::place(&series, values)
+            .ok()
+            .and_then(|at| series.get(at));
         known.map(|known| known.add(by)).is_some()
     }
 
@@ -236,13 +285,21 @@ impl<const LABELS: usize> Counters<LABELS> {
         let values = if fits { values } else { ["other"; LABELS] };
         match Series::place(&series, &values) {
             Ok(at) => series.get(at).into_iter().for_each(|known| known.add(by)),
-            Err(at) => series.insert(at, Series { values: values.map(Into::into), count: by.into() }),
+            Err(at) => series.insert(
+                at,
+                Series {
+                    values: values.map(Into::into),
+                    count: by.into(),
+                },
+            ),
         }
     }
 
     /// Drops the series in which the label has this value, so that others may take their place.
     pub(super) fn forget(&self, label: &str, value: &str) {
-        let Some(at) = self.names.iter().position(|name| *name == label) else { return };
+        let Some(at) = self.names.iter().position(|name| *name == label) else {
+            return;
+        };
         let mut series = self.series.write();
         let before = series.len();
         series.retain(|one| one.values.get(at).is_none_or(|own| **own != *value));
@@ -253,7 +310,10 @@ impl<const LABELS: usize> Counters<LABELS> {
     pub(super) fn counts<T>(&self, mut read: impl FnMut([&str; LABELS], u64) -> T) -> Vec<T> {
         let series = self.series.read();
         let counts = series.iter().map(|Series { values, count }| {
-            read(values.each_ref().map(|value| &**value), count.load(Ordering::Relaxed))
+            read(
+                values.each_ref().map(|value| &**value),
+                count.load(Ordering::Relaxed),
+            )
         });
         counts.collect()
     }
@@ -341,16 +401,21 @@ mod tests {
             histogram.observe(Duration::from_millis(millis));
         }
         let after = snapshot(&histogram).since(&before);
-        let shown: Vec<_> =
-            [0.25, 0.5, 0.75, 0.95].map(|part| format!("{:.3}", after.quantile(part).unwrap())).into();
-        assert_eq!((after.count(), shown.join(" ")), (4, "0.100 0.150 0.200 1.000".to_owned()));
+        let shown: Vec<_> = [0.25, 0.5, 0.75, 0.95]
+            .map(|part| format!("{:.3}", after.quantile(part).unwrap()))
+            .into();
+        assert_eq!(
+            (after.count(), shown.join(" ")),
+            (4, "0.100 0.150 0.200 1.000".to_owned())
+        );
     }
 
     #[test]
     fn values_are_read_back() {
         let counters = Counters::new(["engine", "rule"], &SeriesBudget::of(5));
         counters.add(["vllm", "id"], 2);
-        let counts = counters.counts(|[engine, rule], count| (engine.to_owned(), rule.to_owned(), count));
+        let counts =
+            counters.counts(|[engine, rule], count| (engine.to_owned(), rule.to_owned(), count));
         assert_eq!(counts, [("vllm".to_owned(), "id".to_owned(), 2)]);
     }
 
@@ -365,7 +430,8 @@ mod tests {
         counters.forget("model", "b");
         counters.add(["d", "x"], 1);
         let counts = counters.counts(|[upstream, _], count| (upstream.to_owned(), count));
-        let expected = [("b", 1), ("d", 1), ("other", 1)].map(|(name, count)| (name.to_owned(), count));
+        let expected =
+            [("b", 1), ("d", 1), ("other", 1)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(counts, expected);
     }
 
@@ -380,7 +446,10 @@ mod tests {
         let (most, counters) = (20, Counters::new(["a"], &SeriesBudget::of(20)));
         counters.add(["q\"\\\n"], 2);
         counters.add(["q\"\\\n"], 3);
-        assert_eq!(rendered(&counters), "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
+        assert_eq!(
+            rendered(&counters),
+            "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n"
+        );
         let unseen = Counters::new(["a"], &SeriesBudget::of(20));
         unseen.add(["\u{202e}a\u{1b}\r\nb"], 1);
         assert!(
@@ -394,7 +463,10 @@ mod tests {
         counters.add(["5"], 9);
         let text = rendered(&counters);
         assert_eq!(text.lines().count(), 2 + most + 1);
-        assert!(text.contains("x{a=\"5\"} 10\n") && text.contains("x{a=\"other\"} 21\n"), "{text}");
+        assert!(
+            text.contains("x{a=\"5\"} 10\n") && text.contains("x{a=\"other\"} 21\n"),
+            "{text}"
+        );
     }
 
     /// The end of a value counts as a quotation mark, which comes after a space.

@@ -41,7 +41,10 @@ struct PartialSuccess {
 
 /// Returns how many spans a collector rejects by its answer, and its reason; `None` if it rejects none.
 pub(super) fn rejected(answer: &[u8]) -> Option<(i64, String)> {
-    let PartialSuccess { rejected_spans, error_message } = Exported::decode(answer).ok()?.partial_success?;
+    let PartialSuccess {
+        rejected_spans,
+        error_message,
+    } = Exported::decode(answer).ok()?.partial_success?;
     (rejected_spans > 0).then_some((rejected_spans, error_message))
 }
 
@@ -157,8 +160,13 @@ struct Attributes(Vec<Attribute>);
 
 impl Attributes {
     fn add(&mut self, key: &str, kind: impl Into<SpanKind>) {
-        let value = Some(AttributeValue { kind: Some(kind.into()) });
-        self.0.push(Attribute { key: key.to_owned(), value });
+        let value = Some(AttributeValue {
+            kind: Some(kind.into()),
+        });
+        self.0.push(Attribute {
+            key: key.to_owned(),
+            value,
+        });
     }
 }
 
@@ -167,12 +175,25 @@ pub(super) fn encoded(all: &[FinishedRequest]) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.add("service.name", env!("CARGO_PKG_NAME"));
     resource.add("service.version", env!("CARGO_PKG_VERSION"));
-    let scope =
-        Scope { name: env!("CARGO_PKG_NAME").to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let scope = Scope {
+        name: env!("CARGO_PKG_NAME").to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
     let spans = all.iter().flat_map(spans).collect();
-    let of_scope = ScopeSpans { scope: Some(scope), spans };
-    let resource = Some(Resource { attributes: resource.0 });
-    Export { resources: vec![ResourceSpans { resource, scopes: vec![of_scope] }] }.encode_to_vec()
+    let of_scope = ScopeSpans {
+        scope: Some(scope),
+        spans,
+    };
+    let resource = Some(Resource {
+        attributes: resource.0,
+    });
+    Export {
+        resources: vec![ResourceSpans {
+            resource,
+            scopes: vec![of_scope],
+        }],
+    }
+    .encode_to_vec()
 }
 
 /// Returns the server span of a request, and one client span for each attempt.
@@ -183,7 +204,8 @@ fn spans(told: &FinishedRequest) -> Vec<OtlpSpan> {
         // upstreams at once, and the choices of one answer may be requested in parallel.
         let at_once = told.route == RouteLabel::Models || told.trace.were_at_once();
         let next = attempts.get(at + 1).filter(|_| !at_once);
-        let tells = next.is_none() && (at + 1 == attempts.len() || told.route == RouteLabel::Models);
+        let tells =
+            next.is_none() && (at + 1 == attempts.len() || told.route == RouteLabel::Models);
         let failed = next.is_some() || told.by_engine;
         OtlpSpan {
             span_id: id.to_vec(),
@@ -203,7 +225,11 @@ fn spans(told: &FinishedRequest) -> Vec<OtlpSpan> {
 
 fn common(told: &FinishedRequest) -> OtlpSpan {
     let (trace_id, trace_state) = (told.trace.trace.to_vec(), told.trace.state().to_owned());
-    OtlpSpan { trace_id, trace_state, ..OtlpSpan::default() }
+    OtlpSpan {
+        trace_id,
+        trace_state,
+        ..OtlpSpan::default()
+    }
 }
 
 fn of_server(told: &FinishedRequest) -> OtlpSpan {
@@ -248,10 +274,16 @@ fn of_attempt(
 ) -> Vec<Attribute> {
     let mut attributes = Attributes::default();
     of_model(told, &mut attributes);
-    attributes.add("server.address", peer.host.trim_start_matches('[').trim_end_matches(']'));
+    attributes.add(
+        "server.address",
+        peer.host.trim_start_matches('[').trim_end_matches(']'),
+    );
     attributes.add("server.port", u64::from(peer.port));
     attributes.add("samewire.upstream", peer.name.as_str());
-    attributes.add("samewire.attempt", u64::try_from(at + 1).unwrap_or(u64::MAX));
+    attributes.add(
+        "samewire.attempt",
+        u64::try_from(at + 1).unwrap_or(u64::MAX),
+    );
     if failed {
         attributes.add("error.type", "_OTHER");
     }
@@ -267,12 +299,20 @@ fn of_attempt(
         }
     }
     if !told.finishes.is_empty() {
-        let value = |finish: &&str| AttributeValue { kind: Some((*finish).into()) };
+        let value = |finish: &&str| AttributeValue {
+            kind: Some((*finish).into()),
+        };
         let values = told.finishes.iter().map(value).collect();
-        attributes.add("gen_ai.response.finish_reasons", SpanKind::List(AttributeList { values }));
+        attributes.add(
+            "gen_ai.response.finish_reasons",
+            SpanKind::List(AttributeList { values }),
+        );
     }
     if let Some(wait) = told.first_token {
-        attributes.add("samewire.time_to_first_token", SpanKind::Real(wait.as_secs_f64()));
+        attributes.add(
+            "samewire.time_to_first_token",
+            SpanKind::Real(wait.as_secs_f64()),
+        );
     }
     if let Some(code) = told.code.filter(|_| told.end == End::Error) {
         attributes.add("error.type", code);
@@ -331,7 +371,12 @@ fn route(route: RouteLabel) -> Option<&'static str> {
 /// and converted here relative to the end of the request.
 fn nanoseconds(told: &FinishedRequest, at: Instant) -> u64 {
     let (end, wall) = told.ended;
-    let then = wall.checked_sub(end.saturating_duration_since(at)).unwrap_or(SystemTime::UNIX_EPOCH);
-    let since = then.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let then = wall
+        .checked_sub(end.saturating_duration_since(at))
+        .unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = then
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
     u64::try_from(since).unwrap_or(u64::MAX)
 }

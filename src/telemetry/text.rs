@@ -53,7 +53,8 @@ impl EventFields {
         if self.message != REQUEST {
             return std::mem::take(&mut self.message);
         }
-        let [method, path, status, end, total] = FIRST.map(|name| self.take(name).unwrap_or_default());
+        let [method, path, status, end, total] =
+            FIRST.map(|name| self.take(name).unwrap_or_default());
         format!("{method} {path} {status} {end} {total} ms")
     }
 }
@@ -61,7 +62,14 @@ impl EventFields {
 impl Visit for EventFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         let is_message = field.name() == "message";
-        self.add(field, if is_message { visible(value) } else { quoted(value) });
+        self.add(
+            field,
+            if is_message {
+                visible(value)
+            } else {
+                quoted(value)
+            },
+        );
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
@@ -78,7 +86,11 @@ impl Visit for EventFields {
 fn quoted(text: &str) -> String {
     let is_word = !text.is_empty() && !text.contains([' ', '"', '=', '\\']);
     let plain = visible(text);
-    if is_word { plain } else { format!("\"{}\"", plain.replace('"', "\\\"")) }
+    if is_word {
+        plain
+    } else {
+        format!("\"{}\"", plain.replace('"', "\\\""))
+    }
 }
 
 /// Time of day in UTC, with milliseconds.
@@ -89,7 +101,12 @@ impl fmt::Display for TimeOfDay {
         let since = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = since.as_secs() % 86_400;
         let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        write!(f, "{hours:02}:{minutes:02}:{:02}.{:03}Z", seconds % 60, since.subsec_millis())
+        write!(
+            f,
+            "{hours:02}:{minutes:02}:{:02}.{:03}Z",
+            seconds % 60,
+            since.subsec_millis()
+        )
     }
 }
 
@@ -108,7 +125,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut fields = EventFields::default();
         event.record(&mut fields);
         let level = *event.metadata().level();

@@ -52,20 +52,31 @@ impl Parent {
             _ => more.is_empty() || more.starts_with(b"-"),
         };
         let named = trace != [0; 16] && span != [0; 8] && parts.next().is_none();
-        (good && named).then_some(Self { trace, span, flags: flags & FLAGS })
+        (good && named).then_some(Self {
+            trace,
+            span,
+            flags: flags & FLAGS,
+        })
     }
 
     /// Returns the content of `traceparent` if the client sent exactly one and it is valid.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut all = headers.get_all("traceparent").iter();
-        let (Some(only), None) = (all.next(), all.next()) else { return None };
+        let (Some(only), None) = (all.next(), all.next()) else {
+            return None;
+        };
         Self::read(only.as_bytes())
     }
 
     /// Returns the header's value in version 00.
     fn text(&self) -> String {
         let hex = |id: &[u8]| HEXLOWER.encode(id);
-        format!("00-{}-{}-{}", hex(&self.trace), hex(&self.span), hex(&[self.flags]))
+        format!(
+            "00-{}-{}-{}",
+            hex(&self.trace),
+            hex(&self.span),
+            hex(&[self.flags])
+        )
     }
 }
 
@@ -77,14 +88,20 @@ fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
 /// Returns the client's `tracestate` if it is a valid list of `key=value` within the limits. Meaningful only with
 /// a valid `traceparent`.
 fn state(headers: &HeaderMap) -> Option<HeaderValue> {
-    let lines: Option<Vec<_>> = headers.get_all("tracestate").iter().map(|line| line.to_str().ok()).collect();
+    let lines: Option<Vec<_>> = headers
+        .get_all("tracestate")
+        .iter()
+        .map(|line| line.to_str().ok())
+        .collect();
     let text = lines?.join(",");
-    let members =
-        text.split(',').map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty());
+    let members = text
+        .split(',')
+        .map(|member| member.trim_matches([' ', '\t']))
+        .filter(|member| !member.is_empty());
     let pair = |member: &str| {
-        member
-            .split_once('=')
-            .is_some_and(|(key, value)| !key.is_empty() && !value.is_empty() && !value.contains('='))
+        member.split_once('=').is_some_and(|(key, value)| {
+            !key.is_empty() && !value.is_empty() && !value.contains('=')
+        })
     };
     let good = (1..=STATE).contains(&text.len())
         && (1..=MEMBERS).contains(&members.clone().count())
@@ -138,7 +155,14 @@ impl Propagation {
                 let (span, first) = span_ids(spans);
                 let (state, attempts) = (trace.state.clone(), Mutex::default());
                 let parallel = AtomicBool::new(false);
-                Some(Arc::new(Trace { span, first, state, attempts, parallel, ..**trace }))
+                Some(Arc::new(Trace {
+                    span,
+                    first,
+                    state,
+                    attempts,
+                    parallel,
+                    ..**trace
+                }))
             }
         }
     }
@@ -154,7 +178,10 @@ fn lines(parent: &Parent, state: Option<HeaderValue>) -> Vec<(&'static str, Head
 
 /// Trace of one request: ids, the client's trace state, and the attempts so far.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "the exporter reads it")
+)]
 pub struct Trace {
     pub(super) trace: [u8; 16],
     /// Span id of the client.
@@ -184,7 +211,10 @@ pub struct Peer {
 
 /// Attempt at an engine: its start time and its upstream. It ends with the next one or with the request.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "the exporter reads it")
+)]
 pub(super) struct TracedAttempt {
     pub(super) began: Instant,
     pub(super) peer: Arc<Peer>,
@@ -209,7 +239,14 @@ impl Trace {
         let parent = Parent::of(headers);
         let flags = match &parent {
             Some(parent) => parent.flags,
-            None => FLAGS ^ if is_sampled(&trace, sample) { 0 } else { SAMPLED },
+            None => {
+                FLAGS
+                    ^ if is_sampled(&trace, sample) {
+                        0
+                    } else {
+                        SAMPLED
+                    }
+            }
         };
         Self {
             trace: parent.map_or(trace, |parent| parent.trace),
@@ -230,15 +267,27 @@ impl Trace {
     }
 
     fn of_attempt(&self, attempt: usize) -> [u8; 8] {
-        self.first.saturating_add(u64::try_from(attempt).unwrap_or(0)).to_be_bytes()
+        self.first
+            .saturating_add(u64::try_from(attempt).unwrap_or(0))
+            .to_be_bytes()
     }
 
     /// Records the start of a further attempt, and returns the trace headers that the engine gets.
     fn attempt(&self, peer: &Arc<Peer>) -> Vec<(&'static str, HeaderValue)> {
         let mut attempts = self.attempts.lock();
         let span = self.of_attempt(attempts.len());
-        attempts.push(TracedAttempt { began: Instant::now(), peer: Arc::clone(peer) });
-        lines(&Parent { trace: self.trace, span, flags: self.flags }, self.state.clone())
+        attempts.push(TracedAttempt {
+            began: Instant::now(),
+            peer: Arc::clone(peer),
+        });
+        lines(
+            &Parent {
+                trace: self.trace,
+                span,
+                flags: self.flags,
+            },
+            self.state.clone(),
+        )
     }
 
     /// Returns the trace id as 32 hex digits, so that log lines can be matched with traces.
@@ -249,9 +298,14 @@ impl Trace {
 
 /// Decides from the trace id if the trace is recorded. Every process with the same rate decides the same.
 fn is_sampled(trace: &[u8; 16], sample: f64) -> bool {
-    let chance = trace.last_chunk().map_or(0, |last| u64::from_be_bytes(*last));
+    let chance = trace
+        .last_chunk()
+        .map_or(0, |last| u64::from_be_bytes(*last));
     // An `f64` represents 53 bits exactly.
-    #[expect(clippy::cast_precision_loss, reason = "just those that are kept are asked")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "just those that are kept are asked"
+    )]
     let chance = (chance & ((1 << 53) - 1)) as f64;
     chance < sample * 2_f64.powi(53)
 }
@@ -315,7 +369,11 @@ impl Trace {
     #[cfg(feature = "otlp")]
     pub(super) fn attempts(&self) -> Vec<([u8; 8], TracedAttempt)> {
         let attempts = self.attempts.lock();
-        attempts.iter().enumerate().map(|(at, attempt)| (self.of_attempt(at), attempt.clone())).collect()
+        attempts
+            .iter()
+            .enumerate()
+            .map(|(at, attempt)| (self.of_attempt(at), attempt.clone()))
+            .collect()
     }
 
     /// Returns true if the attempts ran in parallel, not one after the other.
@@ -327,7 +385,10 @@ impl Trace {
     /// Returns the forwarded `tracestate`; empty if there is none.
     #[cfg(feature = "otlp")]
     pub(super) fn state(&self) -> &str {
-        self.state.as_ref().and_then(|state| state.to_str().ok()).unwrap_or("")
+        self.state
+            .as_ref()
+            .and_then(|state| state.to_str().ok())
+            .unwrap_or("")
     }
 }
 
@@ -352,7 +413,10 @@ mod tests {
             (GOOD.to_owned() + "-", None),
             (GOOD.replace("00-0", "ff-0"), None),
             (GOOD.to_uppercase(), None),
-            (GOOD.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)), None),
+            (
+                GOOD.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+                None,
+            ),
             (GOOD.replace("b7ad6b7169203331", &"0".repeat(16)), None),
             (GOOD.replace("0af7", "0ag7"), None),
             (GOOD.replace("-01", "-0"), None),
@@ -366,7 +430,11 @@ mod tests {
             ("-".repeat(55), None),
         ] {
             let read = Parent::read(text.as_bytes()).map(|parent| parent.text());
-            assert_eq!(read, written.map(|flags| GOOD.replace("-01", flags)), "{text}");
+            assert_eq!(
+                read,
+                written.map(|flags| GOOD.replace("-01", flags)),
+                "{text}"
+            );
         }
     }
 
@@ -424,11 +492,23 @@ mod tests {
             assert_eq!(trace.is_sampled(), recorded, "{parent:?} {sample} {last}");
             let told = trace.attempt(&peer);
             let parent_told = Parent::read(told[0].1.as_bytes()).unwrap();
-            assert_eq!((parent_told.flags & SAMPLED != 0, told.len()), (recorded, 1));
-            assert_eq!(trace.parent.is_some(), parent.is_some_and(|parent| parent != "garbage"));
+            assert_eq!(
+                (parent_told.flags & SAMPLED != 0, told.len()),
+                (recorded, 1)
+            );
+            assert_eq!(
+                trace.parent.is_some(),
+                parent.is_some_and(|parent| parent != "garbage")
+            );
             let second = Parent::read(trace.attempt(&peer)[0].1.as_bytes()).unwrap();
-            assert_eq!((second.trace, trace.trace), (parent_told.trace, parent_told.trace));
-            assert!(second.span != parent_told.span && trace.span != second.span, "spans of their own");
+            assert_eq!(
+                (second.trace, trace.trace),
+                (parent_told.trace, parent_told.trace)
+            );
+            assert!(
+                second.span != parent_told.span && trace.span != second.span,
+                "spans of their own"
+            );
         }
     }
 

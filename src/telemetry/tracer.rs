@@ -39,7 +39,12 @@ impl Tracer {
         let tracing = self.0.as_ref()?;
         let mut chance = [[0; 16]; 2];
         getrandom::fill(chance.as_flattened_mut()).ok()?;
-        Some(Arc::new(Trace::begin(headers, method, tracing.sample, chance)))
+        Some(Arc::new(Trace::begin(
+            headers,
+            method,
+            tracing.sample,
+            chance,
+        )))
     }
 
     /// Exports a finished request if its trace is recorded. `told` is called only then.

@@ -92,8 +92,10 @@ impl UpstreamMetrics {
 
     /// Appends the histograms of request durations, without those that are empty.
     pub(super) fn render_requests(&self, name: &str, out: &mut String) {
-        let used =
-            RouteLabel::ALL.iter().zip(&self.request_seconds).filter(|(_, histogram)| !histogram.is_empty());
+        let used = RouteLabel::ALL
+            .iter()
+            .zip(&self.request_seconds)
+            .filter(|(_, histogram)| !histogram.is_empty());
         for (route, histogram) in used {
             let labels = series::labels(&[("route", route.name()), ("upstream", &self.name)]);
             histogram.render(name, &labels, out);

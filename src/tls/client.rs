@@ -80,7 +80,8 @@ impl Trust {
                 let given = Some(files.ca_file).filter(|path| !path.as_os_str().is_empty());
                 let wrong = |why| TlsFileError::new("ca_file", why);
                 let roots = roots(given).map_err(wrong)?;
-                Verifier::of(roots, Strictness::Host, &provider).map_err(|error| wrong(error.to_string()))?
+                Verifier::of(roots, Strictness::Host, &provider)
+                    .map_err(|error| wrong(error.to_string()))?
             }
         };
         let builder = ClientConfig::builder_with_provider(provider)
@@ -88,20 +89,32 @@ impl Trust {
             .map_err(|error| TlsFileError::new("url", error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
-        let missing =
-            |key, other| Err(TlsFileError::new(key, format_args!("missing, although there is a {other}")));
+        let missing = |key, other| {
+            Err(TlsFileError::new(
+                key,
+                format_args!("missing, although there is a {other}"),
+            ))
+        };
         let (certificate, key) = (files.client_cert_file, files.client_key_file);
-        let mut config = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+        let mut config = match (
+            certificate.as_os_str().is_empty(),
+            key.as_os_str().is_empty(),
+        ) {
             (true, true) => builder.with_no_client_auth(),
             (false, true) => return missing("client_key_file", "client_cert_file"),
             (true, false) => return missing("client_cert_file", "client_key_file"),
             (false, false) => {
-                let (chain, key) = pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
+                let (chain, key) =
+                    pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
                 let wrong = |error| TlsFileError::new("client_key_file", error);
                 builder.with_client_auth_cert(chain, key).map_err(wrong)?
             }
         };
-        config.alpn_protocols = vec![if files.http2 { HTTP2.to_vec() } else { HTTP.to_vec() }];
+        config.alpn_protocols = vec![if files.http2 {
+            HTTP2.to_vec()
+        } else {
+            HTTP.to_vec()
+        }];
         let host = files.host.trim_start_matches('[').trim_end_matches(']');
         let (key, name) = match files.server_name {
             "" => ("url", host),
@@ -110,7 +123,13 @@ impl Trust {
         let name = ServerName::try_from(name.to_owned());
         let name = name.map_err(|_| TlsFileError::new(key, "must be a host name or an address"))?;
         let (http2, accepts_any) = (files.http2, files.accept_any);
-        Ok(Self { config: Arc::new(config), name, http2, accepts_any, made_of })
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+            http2,
+            accepts_any,
+            made_of,
+        })
     }
 
     /// Performs the TLS handshake. A request is sent only after it has succeeded.
@@ -122,7 +141,10 @@ impl Trust {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = connector.connect(self.name.clone(), stream).await?;
         if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "it offers no HTTP/2 (ALPN)"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it offers no HTTP/2 (ALPN)",
+            ));
         }
         Ok(Socket::Tls(Box::new(stream.into())))
     }
@@ -134,24 +156,37 @@ impl Trust {
 /// # Errors
 /// Fails if the crypto provider lacks the protocol versions.
 pub fn client_config(roots: RootCertStore) -> io::Result<ClientConfig> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(io::Error::other)?;
     if roots.is_empty() {
         return Ok(builder.with_root_certificates(roots).with_no_client_auth());
     }
     let verifier = Verifier::of(roots, Strictness::Host, &provider()).map_err(io::Error::other)?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth())
 }
 
 /// Returns what helps against the cause of a failed handshake, where that is known.
 pub fn remedy(cause: &str) -> Option<&'static str> {
     const REMEDIES: [(&str, &str); 4] = [
-        ("UnknownIssuer", "ca_file must name the authority that signed the certificate"),
-        ("CertificateRequired", "the server wants a client certificate (client_cert_file)"),
+        (
+            "UnknownIssuer",
+            "ca_file must name the authority that signed the certificate",
+        ),
+        (
+            "CertificateRequired",
+            "the server wants a client certificate (client_cert_file)",
+        ),
         ("handshake eof", "the server may not speak TLS"),
         ("InvalidContentType", "the server does not speak TLS"),
     ];
-    REMEDIES.iter().find(|(part, _)| cause.contains(part)).map(|(_, remedy)| *remedy)
+    REMEDIES
+        .iter()
+        .find(|(part, _)| cause.contains(part))
+        .map(|(_, remedy)| *remedy)
 }
 
 /// Returns a configuration that trusts nobody, for HTTP clients that never use TLS. `reqwest` panics without one,
@@ -167,7 +202,9 @@ pub fn trusting_nobody() -> io::Result<ClientConfig> {
 /// With TLS 1.3 that happens after the client has completed the handshake; the server has then not read anything
 /// of the request.
 pub fn is_refusal(error: &io::Error) -> bool {
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    let error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<Error>());
     matches!(
         error,
         Some(Error::AlertReceived(

@@ -34,7 +34,9 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     if digits.len() > 4 {
         return None;
     }
-    let length = digits.iter().fold(0, |length: usize, digit| length << 8 | usize::from(*digit));
+    let length = digits
+        .iter()
+        .fold(0, |length: usize, digit| length << 8 | usize::from(*digit));
     rest.split_at_checked(length)
 }
 
@@ -47,7 +49,9 @@ fn either_time(bytes: &[u8]) -> Option<(Tagged<'_>, &[u8])> {
 
 /// Parses `YYMMDDHHMMSSZ`, whose years end in 2049, or `YYYYMMDDHHMMSSZ`.
 fn seconds(tag: u8, text: &str) -> Option<i64> {
-    let digits = text.strip_suffix('Z').filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let digits = text
+        .strip_suffix('Z')
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     let (year, rest) = digits.split_at_checked(if tag == UTC_TIME { 2 } else { 4 })?;
     let year: i64 = year.parse().ok()?;
     let year = match (tag, year) {

@@ -39,6 +39,9 @@ pub struct TlsFileError {
 
 impl TlsFileError {
     fn new(key: &'static str, why: impl std::fmt::Display) -> Self {
-        Self { key, why: why.to_string() }
+        Self {
+            key,
+            why: why.to_string(),
+        }
     }
 }

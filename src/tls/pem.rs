@@ -8,8 +8,11 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Usual locations of the system's trusted authorities.
-const SYSTEM: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+const SYSTEM: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
 
 /// Returns the authorities in a file, or else those that the system trusts. The latter are read at run time, so
 /// that updates need no new build.
@@ -29,7 +32,11 @@ pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     // A system bundle may contain certificates that cannot be parsed; they are skipped.
     roots.add_parsable_certificates(certificates.filter_map(Result::ok));
-    if roots.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(roots) }
+    if roots.is_empty() {
+        Err("it holds no certificate".to_owned())
+    } else {
+        Ok(roots)
+    }
 }
 
 /// Reads a certificate with its intermediates, and its private key, whose file other users must not be able to
@@ -39,14 +46,21 @@ pub(super) fn pair(
     (key_key, key): (&'static str, &Path),
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsFileError> {
     let wrong = |error| TlsFileError::new(certificate_key, unreadable(&error));
-    let chain: Vec<_> =
-        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect).map_err(wrong)?;
+    let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect)
+        .map_err(wrong)?;
     if chain.is_empty() {
-        return Err(TlsFileError::new(certificate_key, "it holds no certificate"));
+        return Err(TlsFileError::new(
+            certificate_key,
+            "it holds no certificate",
+        ));
     }
     let text = secret::read(key).map_err(|why| TlsFileError::new(key_key, why))?;
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-    Ok((chain, key.map_err(|error| TlsFileError::new(key_key, unreadable(&error)))?))
+    Ok((
+        chain,
+        key.map_err(|error| TlsFileError::new(key_key, unreadable(&error)))?,
+    ))
 }
 
 /// Describes the error without the file's content, which may be the key itself.

@@ -31,7 +31,9 @@ pub struct IdentityFiles {
 impl IdentityFiles {
     /// Returns the current metadata of the files, to detect changes.
     pub fn stamps(&self) -> FileStamps {
-        let all = [&self.certificate, &self.key].into_iter().chain(&self.clients);
+        let all = [&self.certificate, &self.key]
+            .into_iter()
+            .chain(&self.clients);
         FileStamps::of(all.map(PathBuf::as_path))
     }
 }
@@ -54,7 +56,11 @@ impl ServerIdentity {
     pub fn read(files: &IdentityFiles) -> Result<Self, TlsFileError> {
         let marks = files.stamps();
         let provider = provider();
-        let versions: &[_] = if files.only_13 { &[&TLS13] } else { &[&TLS12, &TLS13] };
+        let versions: &[_] = if files.only_13 {
+            &[&TLS13]
+        } else {
+            &[&TLS12, &TLS13]
+        };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .map_err(|error| TlsFileError::new("min_version", error))?;
@@ -63,16 +69,25 @@ impl ServerIdentity {
             Some(path) => {
                 let wrong = |why| TlsFileError::new("client_ca_file", why);
                 let roots = roots(Some(path)).map_err(wrong)?;
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|error| wrong(error.to_string()))?)
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+                builder
+                    .with_client_cert_verifier(verifier.map_err(|error| wrong(error.to_string()))?)
             }
         };
         let (chain, key) = pem::pair(("cert_file", &files.certificate), ("key_file", &files.key))?;
-        let ends = chain.iter().filter_map(|certificate| dates::expiry(certificate)).min();
+        let ends = chain
+            .iter()
+            .filter_map(|certificate| dates::expiry(certificate))
+            .min();
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| TlsFileError::new("key_file", error))?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP.to_vec()];
-        Ok(Self { config: Arc::new(config), ends, marks })
+        Ok(Self {
+            config: Arc::new(config),
+            ends,
+            marks,
+        })
     }
 
     /// Performs the TLS handshake with a client whose hello has arrived. The first poll computes samewire's part.
@@ -95,6 +110,8 @@ impl ClientHello {
     /// # Errors
     /// Fails if the client does not speak TLS, or leaves.
     pub async fn read(stream: TcpStream) -> io::Result<Self> {
-        LazyConfigAcceptor::new(Acceptor::default(), stream).await.map(Self)
+        LazyConfigAcceptor::new(Acceptor::default(), stream)
+            .await
+            .map(Self)
     }
 }

@@ -58,9 +58,11 @@ impl Socket {
                 let mut buffer = ReadBuf::new(&mut space);
                 // Runs without the task's cooperative budget: once that is used up, tokio reports pending without
                 // reading.
-                let read = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer));
+                let read =
+                    std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer));
                 let read = pin!(tokio::task::unconstrained(read));
-                read.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+                read.poll(&mut Context::from_waker(Waker::noop()))
+                    .is_pending()
             }
         }
     }
@@ -86,7 +88,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),

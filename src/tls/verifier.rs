@@ -1,12 +1,18 @@
 //! Verification of a server's certificate, at several levels of strictness.
 
 use std::sync::Arc;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
 use tokio_rustls::rustls::client::{WebPkiServerVerifier, verify_server_name};
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, VerifierBuilderError};
-use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{
+    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 /// Strictness of the verification of a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +39,12 @@ impl Verifier {
     /// Creates a verifier that accepts any certificate. The server must still have the key of the certificate.
     pub fn unverified(provider: &Arc<CryptoProvider>) -> Self {
         let roots = Arc::new(RootCertStore::empty());
-        Self { inner: None, roots, check: Strictness::Nothing, provider: Arc::clone(provider) }
+        Self {
+            inner: None,
+            roots,
+            check: Strictness::Nothing,
+            provider: Arc::clone(provider),
+        }
     }
 
     /// Creates a verifier that requires a signature by one of these authorities, and what `check` adds.
@@ -46,8 +57,14 @@ impl Verifier {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
         let roots = Arc::new(roots);
-        let inner = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
-        Ok(Self { inner: Some(inner.build()?), roots, check, provider: Arc::clone(provider) })
+        let inner =
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider));
+        Ok(Self {
+            inner: Some(inner.build()?),
+            roots,
+            check,
+            provider: Arc::clone(provider),
+        })
     }
 
     /// Checks an authority's own certificate that a server presents as its own, as `openssl req -x509` makes it. The
@@ -60,7 +77,11 @@ impl Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let mut presented = RootCertStore::empty();
         presented.add(end.clone().into_owned())?;
-        if !presented.roots.iter().all(|root| self.roots.roots.contains(root)) {
+        if !presented
+            .roots
+            .iter()
+            .all(|root| self.roots.roots.contains(root))
+        {
             return Err(refusal);
         }
         if self.check == Strictness::Host {
@@ -79,7 +100,9 @@ impl ServerCertVerifier for Verifier {
         stapled: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
+        let Some(inner) = &self.inner else {
+            return Ok(ServerCertVerified::assertion());
+        };
         match inner.verify_server_cert(end, between, name, stapled, now) {
             // rustls checks the name last, so the chain is valid if only the name is wrong.
             Err(Error::InvalidCertificate(
@@ -112,11 +135,15 @@ impl ServerCertVerifier for Verifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
 fn is_authority(error: &Error) -> bool {
-    let Error::InvalidCertificate(CertificateError::Other(error)) = error else { return false };
+    let Error::InvalidCertificate(CertificateError::Other(error)) = error else {
+        return false;
+    };
     error.0.to_string() == "CaUsedAsEndEntity"
 }

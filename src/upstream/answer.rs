@@ -98,7 +98,10 @@ impl Answer {
 
     /// Adds the rest of the request's body, which is still being sent.
     pub(super) fn with_upload(self, upload: Option<Sending>) -> Self {
-        Self { upload: upload.map(Box::new), ..self }
+        Self {
+            upload: upload.map(Box::new),
+            ..self
+        }
     }
 
     /// Adds the recorder of the attempt, and records the head, as HTTP/1.1 spells it.
@@ -115,7 +118,14 @@ impl Answer {
         match (&self.source, self.head.framing) {
             (_, BodyFraming::Over) => Some(0),
             (BodySource::Connection(_), BodyFraming::Length(length)) => Some(length),
-            (BodySource::Stream(_), _) => self.head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(),
+            (BodySource::Stream(_), _) => self
+                .head
+                .headers
+                .get(CONTENT_LENGTH)?
+                .to_str()
+                .ok()?
+                .parse()
+                .ok(),
             (BodySource::Connection(_), _) => None,
         }
     }
@@ -150,7 +160,9 @@ impl Answer {
             let over = self.head.framing == BodyFraming::Over;
             return Poll::Ready(Ok(if over { Read::End } else { Read::More }));
         }
-        let Some(recorder) = self.recorder.take() else { return self.poll_source(cx, sink) };
+        let Some(recorder) = self.recorder.take() else {
+            return self.poll_source(cx, sink);
+        };
         let read = self.poll_source(cx, &mut |bytes| {
             recorder.body(bytes);
             sink(bytes);
@@ -232,9 +244,14 @@ impl Answer {
 
     fn take(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<Read, ReadError> {
         while !bytes.is_empty() && self.head.framing != BodyFraming::Over {
-            let step = self.head.framing.step(bytes).map_err(|_| ReadError::Malformed)?;
-            let (front, rest) =
-                bytes.split_at_checked(step.framing + step.data).ok_or(ReadError::Malformed)?;
+            let step = self
+                .head
+                .framing
+                .step(bytes)
+                .map_err(|_| ReadError::Malformed)?;
+            let (front, rest) = bytes
+                .split_at_checked(step.framing + step.data)
+                .ok_or(ReadError::Malformed)?;
             if step.data > 0 {
                 sink(front.get(step.framing..).unwrap_or_default());
             }
@@ -285,7 +302,8 @@ impl Answer {
 
     /// Returns the connection if the answer was read to its end and another request may follow.
     pub(super) fn into_connection(self) -> Option<Connection> {
-        let clean = self.head.framing == BodyFraming::Over && self.head.reusable && self.rest.is_empty();
+        let clean =
+            self.head.framing == BodyFraming::Over && self.head.reusable && self.rest.is_empty();
         match self.source {
             BodySource::Connection(line) if clean => Some(line),
             _ => None,
@@ -305,12 +323,20 @@ mod tests {
     async fn answer(text: &str) -> (Answer, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = listener.local_addr().unwrap();
-        let mut connection = Connection { stream: TcpStream::connect(to).await.unwrap().into(), to };
+        let mut connection = Connection {
+            stream: TcpStream::connect(to).await.unwrap().into(),
+            to,
+        };
         let (mut engine, _) = listener.accept().await.unwrap();
-        engine.write_all(format!("HTTP/1.1 {text}").as_bytes()).await.unwrap();
+        engine
+            .write_all(format!("HTTP/1.1 {text}").as_bytes())
+            .await
+            .unwrap();
         let mut buffer = BytesMut::new();
         let stream = &mut connection.stream;
-        let head = read_head(&mut buffer, false, |cx, buffer| poll_append(stream, cx, buffer).map(Ok));
+        let head = read_head(&mut buffer, false, |cx, buffer| {
+            poll_append(stream, cx, buffer).map(Ok)
+        });
         (Answer::new(head.await.unwrap(), connection, buffer), engine)
     }
 
@@ -320,17 +346,37 @@ mod tests {
         for (text, body, is_kept) in [
             ("200 OK\r\ncontent-length: 2\r\n\r\nab", Some("ab"), true),
             ("200 OK\r\ncontent-length: 2\r\n\r\nabc", Some("ab"), false),
-            ("200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nab", Some("ab"), false),
-            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", Some("ab"), true),
-            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\nx", Some("ab"), false),
+            (
+                "200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nab",
+                Some("ab"),
+                false,
+            ),
+            (
+                "200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+                Some("ab"),
+                true,
+            ),
+            (
+                "200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\nx",
+                Some("ab"),
+                false,
+            ),
             ("204 No Content\r\n\r\n", Some(""), true),
             ("204 No Content\r\n\r\nx", Some(""), false),
             ("200 OK\r\n\r\nab", Some("ab"), false),
             ("200 OK\r\ncontent-length: 2\r\n\r\na", None, false),
-            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na", None, false),
+            (
+                "200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na",
+                None,
+                false,
+            ),
         ] {
             let (mut answer, engine) = answer(text).await;
-            assert_eq!(answer.has_ended(), body == Some(""), "{text}: before it is read");
+            assert_eq!(
+                answer.has_ended(),
+                body == Some(""),
+                "{text}: before it is read"
+            );
             drop(engine);
             match (answer.collect(100).await, body) {
                 (Ok(read), Some(body)) => assert_eq!(read, body, "{text}"),
@@ -350,7 +396,10 @@ mod tests {
             ("200 OK\r\ncontent-length: 2\r\n\r\nab", Some(2)),
             ("200 OK\r\ncontent-length: 0\r\n\r\n", Some(0)),
             ("304 Not Modified\r\ncontent-length: 2\r\n\r\n", Some(0)),
-            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", None),
+            (
+                "200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+                None,
+            ),
             ("200 OK\r\n\r\n", None),
         ] {
             assert_eq!(answer(text).await.0.length(), length, "{text}");
@@ -361,13 +410,24 @@ mod tests {
     async fn what_is_seen_ahead_is_read_again() {
         let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 6\r\n\r\nab").await;
         assert_eq!(answer.peek(100, |seen| seen.contains(&b'b')).await, b"ab");
-        assert_eq!(answer.peek(2, |_| false).await, b"ab", "the limit is reached");
-        assert!(!answer.has_emptied_socket(), "nothing was read but the head and what came with it");
+        assert_eq!(
+            answer.peek(2, |_| false).await,
+            b"ab",
+            "the limit is reached"
+        );
+        assert!(
+            !answer.has_emptied_socket(),
+            "nothing was read but the head and what came with it"
+        );
         engine.write_all(b"cd").await.unwrap();
         assert_eq!(answer.peek(3, |_| false).await, b"abcd");
         assert!(answer.has_emptied_socket());
         engine.write_all(b"ef").await.unwrap();
-        assert_eq!(answer.peek(100, |_| false).await, b"abcdef", "the body is over");
+        assert_eq!(
+            answer.peek(100, |_| false).await,
+            b"abcdef",
+            "the body is over"
+        );
         assert_eq!(answer.collect(100).await.unwrap(), "abcdef");
         assert_eq!(answer.peek(100, |_| false).await, b"");
     }

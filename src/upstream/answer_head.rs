@@ -24,7 +24,10 @@ const READ: usize = 2 << 10;
 pub(super) async fn read_head(
     buffer: &mut BytesMut,
     reused: bool,
-    mut poll_read: impl FnMut(&mut Context<'_>, &mut BytesMut) -> Poll<Result<io::Result<usize>, Failure>>,
+    mut poll_read: impl FnMut(
+        &mut Context<'_>,
+        &mut BytesMut,
+    ) -> Poll<Result<io::Result<usize>, Failure>>,
 ) -> Result<ResponseHead, Error> {
     let mut interim = 0;
     loop {
@@ -34,7 +37,11 @@ pub(super) async fn read_head(
             Err(Malformed) => {
                 let failure = Failure::from(Unusable::Head);
                 let stale = reused && interim == 0 && !buffer.starts_with(b"HTTP/");
-                return Err(Error { stale, class: RetryClass::MaybeProcessed, ..failure.into() });
+                return Err(Error {
+                    stale,
+                    class: RetryClass::MaybeProcessed,
+                    ..failure.into()
+                });
             }
         }
         let cause = match poll_fn(|cx| poll_read(cx, buffer)).await {
@@ -47,7 +54,10 @@ pub(super) async fn read_head(
             return Err(Error::from(Fault::Unreachable).with_source(&cause));
         }
         let stale = reused && buffer.is_empty() && interim == 0;
-        return Err(Error { stale, ..Error::from(Fault::Reset).with_source(&cause) });
+        return Err(Error {
+            stale,
+            ..Error::from(Fault::Reset).with_source(&cause)
+        });
     }
 }
 
@@ -76,7 +86,9 @@ mod tests {
             buffer.extend_from_slice(piece.as_bytes());
             Poll::Ready(Ok(Ok(piece.len())))
         });
-        head.await.map(|head| head.status).map_err(|error| (error.public.fault, error.class, error.stale))
+        head.await
+            .map(|head| head.status)
+            .map_err(|error| (error.public.fault, error.class, error.stale))
     }
 
     /// Checks that only a silent end of a connection that has served before allows the request to be sent again.
@@ -90,21 +102,36 @@ mod tests {
             (&[interim], true, false),
         ] {
             let error = read(pieces, reused).await.unwrap_err();
-            assert_eq!((error.0, error.2), (Fault::Reset, is_stale), "{pieces:?} {reused}");
+            assert_eq!(
+                (error.0, error.2),
+                (Fault::Reset, is_stale),
+                "{pieces:?} {reused}"
+            );
         }
-        assert_eq!(read(&[interim, "HTTP/1.1 20", "0 OK\r\n\r\n"], true).await, Ok(200));
-        for (piece, reused, is_stale) in
-            [("SSH-2.0\r\n", false, false), ("SSH-2.0\r\n", true, true), ("HTTP/1.1 x\r\n\r\n", true, false)]
-        {
+        assert_eq!(
+            read(&[interim, "HTTP/1.1 20", "0 OK\r\n\r\n"], true).await,
+            Ok(200)
+        );
+        for (piece, reused, is_stale) in [
+            ("SSH-2.0\r\n", false, false),
+            ("SSH-2.0\r\n", true, true),
+            ("HTTP/1.1 x\r\n\r\n", true, false),
+        ] {
             let malformed = (Fault::InvalidResponse, RetryClass::MaybeProcessed, is_stale);
-            assert_eq!(read(&[piece], reused).await, Err(malformed), "{piece} {reused}");
+            assert_eq!(
+                read(&[piece], reused).await,
+                Err(malformed),
+                "{piece} {reused}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_body_that_breaks_off_is_not_sent_again() {
         let mut buffer = BytesMut::new();
-        let head = read_head(&mut buffer, true, |_, _| Poll::Ready(Err(Fault::RequestTimeout.into())));
+        let head = read_head(&mut buffer, true, |_, _| {
+            Poll::Ready(Err(Fault::RequestTimeout.into()))
+        });
         let error = head.await.unwrap_err();
         let found = (error.public.fault, error.class, error.stale);
         assert_eq!(found, (Fault::RequestTimeout, RetryClass::Never, false));
@@ -127,11 +154,21 @@ mod tests {
             let mut buffer = BytesMut::from(begun);
             let head = read_head(&mut buffer, reused, |_, _| Poll::Ready(Ok(Err(alert()))));
             let error = head.await.unwrap_err();
-            assert_eq!((error.public.fault, error.stale), expected, "{begun:?} {reused}");
+            assert_eq!(
+                (error.public.fault, error.stale),
+                expected,
+                "{begun:?} {reused}"
+            );
         }
         let mut buffer = BytesMut::new();
         let reset = || Poll::Ready(Ok(Err(ErrorKind::ConnectionReset.into())));
-        let error = read_head(&mut buffer, false, |_, _| reset()).await.unwrap_err();
-        assert_eq!(error.public.fault, Fault::Reset, "no other error is a rejection");
+        let error = read_head(&mut buffer, false, |_, _| reset())
+            .await
+            .unwrap_err();
+        assert_eq!(
+            error.public.fault,
+            Fault::Reset,
+            "no other error is a rejection"
+        );
     }
 }

@@ -33,8 +33,13 @@ struct Room {
 impl Room {
     fn of(good: &[&Arc<Upstream>]) -> Self {
         let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
-        let weights = good.iter().map(|upstream| f64::from(upstream.config.weight)).sum::<f64>();
-        Self { mean: requests / weights }
+        let weights = good
+            .iter()
+            .map(|upstream| f64::from(upstream.config.weight))
+            .sum::<f64>();
+        Self {
+            mean: requests / weights,
+        }
     }
 
     fn has(&self, upstream: &Upstream) -> bool {
@@ -66,15 +71,24 @@ pub(super) fn with_room<'u>(
     }
     let room = Room::of(good);
     let is_good = |upstream: &Upstream| good.iter().any(|one| one.id == upstream.id);
-    these.iter().copied().find(|upstream| is_good(upstream) && room.has(upstream))
+    these
+        .iter()
+        .copied()
+        .find(|upstream| is_good(upstream) && room.has(upstream))
 }
 
 /// Returns the upstream with the fewest requests for its weight; chance decides among equals.
 pub(super) fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
     // The load of each is read once: other threads change it meanwhile, and one of the values must be the minimum.
     let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
-    let loads: Vec<_> = good.iter().map(|upstream| (load(upstream), *upstream)).collect();
+    let loads: Vec<_> = good
+        .iter()
+        .map(|upstream| (load(upstream), *upstream))
+        .collect();
     let least = loads.iter().map(|(load, _)| *load).min_by(f64::total_cmp)?;
-    let equals = loads.into_iter().filter(|(load, _)| *load <= least).map(|(_, upstream)| upstream);
+    let equals = loads
+        .into_iter()
+        .filter(|(load, _)| *load <= least)
+        .map(|(_, upstream)| upstream);
     equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b)))
 }

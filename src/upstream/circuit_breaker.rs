@@ -105,7 +105,10 @@ impl CircuitBreaker {
     /// Returns the rest of the time that the upstream has asked for, if there is any.
     fn pushed_back(&self, now: Instant) -> Option<Availability> {
         let (status, until) = self.pushed.filter(|(_, until)| now < *until)?;
-        Some(Availability::Pushed { status, left: until.saturating_duration_since(now) })
+        Some(Availability::Pushed {
+            status,
+            left: until.saturating_duration_since(now),
+        })
     }
 
     pub(super) fn is_ejected(&self) -> bool {
@@ -129,7 +132,11 @@ impl CircuitBreaker {
     /// Clears all failures and starts the ramp: the upstream was down, is new, or has passed its test. Only the
     /// number of ejections stays.
     pub(super) fn come_back(&mut self, now: Instant) {
-        *self = Self { back: Some(now), times: self.times, ..Self::default() };
+        *self = Self {
+            back: Some(now),
+            times: self.times,
+            ..Self::default()
+        };
     }
 
     /// Takes the outcome of a request. `since`: zero point of the step numbers; `may_eject` is called before the
@@ -167,36 +174,58 @@ impl CircuitBreaker {
     }
 
     fn eject(&mut self, now: Instant) {
-        let time = EJECTED.saturating_mul(1 << self.times.min(5)).min(EJECTED_MOST);
+        let time = EJECTED
+            .saturating_mul(1 << self.times.min(5))
+            .min(EJECTED_MOST);
         let times = self.times.saturating_add(1);
-        let ejected = Some(Ejection { until: now + super::health::spread(time), tried: false });
-        *self = Self { ejected, times, ..Self::default() };
+        let ejected = Some(Ejection {
+            until: now + super::health::spread(time),
+            tried: false,
+        });
+        *self = Self {
+            ejected,
+            times,
+            ..Self::default()
+        };
     }
 
     fn step_number(now: Instant, since: Instant) -> u64 {
         let step = WINDOW / u32::try_from(STEPS).unwrap_or(1);
-        u64::try_from(now.saturating_duration_since(since).as_millis() / step.as_millis().max(1)).unwrap_or(0)
+        u64::try_from(now.saturating_duration_since(since).as_millis() / step.as_millis().max(1))
+            .unwrap_or(0)
     }
 
     fn count(&mut self, now: Instant, since: Instant, bad: bool) {
         let number = Self::step_number(now, since);
-        let Some(step) = usize::try_from(number).ok().and_then(|number| self.steps.get_mut(number % STEPS))
+        let Some(step) = usize::try_from(number)
+            .ok()
+            .and_then(|number| self.steps.get_mut(number % STEPS))
         else {
             return;
         };
         if step.number != number {
-            *step = BreakerStep { number, ..BreakerStep::default() };
+            *step = BreakerStep {
+                number,
+                ..BreakerStep::default()
+            };
         }
         step.all += 1;
         step.bad += u32::from(bad);
-        if !bad && self.back.is_some_and(|back| now.saturating_duration_since(back) > EJECTED_MOST) {
+        if !bad
+            && self
+                .back
+                .is_some_and(|back| now.saturating_duration_since(back) > EJECTED_MOST)
+        {
             self.times = 0;
         }
     }
 
     fn mostly_bad(&self, now: Instant, since: Instant) -> bool {
         let number = Self::step_number(now, since);
-        let recent = self.steps.iter().filter(|step| step.number + (STEPS as u64) > number);
+        let recent = self
+            .steps
+            .iter()
+            .filter(|step| step.number + (STEPS as u64) > number);
         let (all, bad) = recent.fold((0, 0), |(all, bad), step| (all + step.all, bad + step.bad));
         all >= ENOUGH && bad * 2 > all
     }
@@ -206,7 +235,10 @@ impl CircuitBreaker {
 mod tests {
     use super::*;
 
-    const PUSHED: AttemptOutcome = AttemptOutcome::Pushed { status: 503, wait: Duration::from_secs(4) };
+    const PUSHED: AttemptOutcome = AttemptOutcome::Pushed {
+        status: 503,
+        wait: Duration::from_secs(4),
+    };
 
     struct Scenario {
         breaker: CircuitBreaker,
@@ -217,7 +249,11 @@ mod tests {
     impl Scenario {
         fn new() -> Self {
             let now = Instant::now();
-            Self { breaker: CircuitBreaker::default(), since: now, now }
+            Self {
+                breaker: CircuitBreaker::default(),
+                since: now,
+                now,
+            }
         }
 
         fn after(&mut self, outcomes: &[AttemptOutcome]) -> Availability {
@@ -236,25 +272,49 @@ mod tests {
     #[test]
     fn five_failures_in_a_row_eject_and_one_request_decides() {
         let mut course = Scenario::new();
-        assert_eq!(course.after(&[AttemptOutcome::Bad; 4]), Availability::Good(1.0));
-        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(1.0));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Bad; 4]),
+            Availability::Good(1.0)
+        );
+        assert_eq!(
+            course.after(&[AttemptOutcome::Good]),
+            Availability::Good(1.0)
+        );
         assert_eq!(
             course.after(&[AttemptOutcome::Refused, AttemptOutcome::Refused]),
             Availability::Good(1.0)
         );
-        assert!(matches!(course.after(&[AttemptOutcome::Bad; 5]), Availability::Ejected { .. }));
-        assert!(matches!(course.wait(7), Availability::Ejected { .. }), "10 s, a fifth more or less");
+        assert!(matches!(
+            course.after(&[AttemptOutcome::Bad; 5]),
+            Availability::Ejected { .. }
+        ));
+        assert!(
+            matches!(course.wait(7), Availability::Ejected { .. }),
+            "10 s, a fifth more or less"
+        );
         assert_eq!(course.wait(6), Availability::Trial);
         course.breaker.start_trial();
-        assert!(matches!(course.wait(0), Availability::Ejected { .. }), "one request at a time");
+        assert!(
+            matches!(course.wait(0), Availability::Ejected { .. }),
+            "one request at a time"
+        );
         course.breaker.cancel_trial();
         assert_eq!(course.wait(0), Availability::Trial);
         course.breaker.start_trial();
-        assert!(matches!(course.after(&[AttemptOutcome::Bad]), Availability::Ejected { .. }));
-        assert!(matches!(course.wait(14), Availability::Ejected { .. }), "twice as long");
+        assert!(matches!(
+            course.after(&[AttemptOutcome::Bad]),
+            Availability::Ejected { .. }
+        ));
+        assert!(
+            matches!(course.wait(14), Availability::Ejected { .. }),
+            "twice as long"
+        );
         assert_eq!(course.wait(12), Availability::Trial);
         course.breaker.start_trial();
-        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Good]),
+            Availability::Good(FIRST_SHARE)
+        );
         assert_eq!(course.wait(5), Availability::Good(0.5));
         assert_eq!(course.wait(10), Availability::Good(1.0));
     }
@@ -271,18 +331,41 @@ mod tests {
         let mut course = Scenario::new();
         course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]);
         course.wait(40);
-        assert_eq!(course.after(&[bad]), Availability::Good(1.0), "that was long ago");
+        assert_eq!(
+            course.after(&[bad]),
+            Availability::Good(1.0),
+            "that was long ago"
+        );
     }
 
     #[test]
     fn refusals_and_pressure_are_no_failures() {
         let mut course = Scenario::new();
-        assert_eq!(course.after(&[AttemptOutcome::Refused; 1000]), Availability::Good(1.0));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Refused; 1000]),
+            Availability::Good(1.0)
+        );
         let left = Duration::from_secs(4);
-        assert_eq!(course.after(&[PUSHED; 50]), Availability::Pushed { status: 503, left });
-        assert_eq!(course.wait(4), Availability::Good(1.0), "nothing ramps after that");
-        let year = AttemptOutcome::Pushed { status: 429, wait: Duration::from_secs(31_536_000) };
-        assert_eq!(course.after(&[year]), Availability::Pushed { status: 429, left: PUSHED_MOST });
+        assert_eq!(
+            course.after(&[PUSHED; 50]),
+            Availability::Pushed { status: 503, left }
+        );
+        assert_eq!(
+            course.wait(4),
+            Availability::Good(1.0),
+            "nothing ramps after that"
+        );
+        let year = AttemptOutcome::Pushed {
+            status: 429,
+            wait: Duration::from_secs(31_536_000),
+        };
+        assert_eq!(
+            course.after(&[year]),
+            Availability::Pushed {
+                status: 429,
+                left: PUSHED_MOST
+            }
+        );
     }
 
     #[test]
@@ -292,10 +375,16 @@ mod tests {
         assert_eq!(course.wait(13), Availability::Trial);
         course.breaker.start_trial();
         let left = Duration::from_secs(4);
-        assert_eq!(course.after(&[PUSHED]), Availability::Pushed { status: 503, left });
+        assert_eq!(
+            course.after(&[PUSHED]),
+            Availability::Pushed { status: 503, left }
+        );
         assert_eq!(course.wait(4), Availability::Trial, "it is still ejected");
         course.breaker.start_trial();
-        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Good]),
+            Availability::Good(FIRST_SHARE)
+        );
     }
 
     #[test]
@@ -316,14 +405,19 @@ mod tests {
         course.wait(400);
         course.after(&[AttemptOutcome::Good]);
         course.after(&[AttemptOutcome::Bad; 5]);
-        assert!(matches!(course.wait(13), Availability::Trial), "as short as the first");
+        assert!(
+            matches!(course.wait(13), Availability::Trial),
+            "as short as the first"
+        );
     }
 
     #[test]
     fn the_last_ones_stay() {
         let mut course = Scenario::new();
         for _ in 0..100 {
-            course.breaker.record(AttemptOutcome::Bad, course.now, course.since, || false);
+            course
+                .breaker
+                .record(AttemptOutcome::Bad, course.now, course.since, || false);
         }
         assert_eq!(course.wait(0), Availability::Good(1.0));
     }
@@ -340,9 +434,16 @@ mod tests {
             AttemptOutcome::Bad,
             AttemptOutcome::Bad,
         ] {
-            assert!(matches!(course.after(&[late]), Availability::Ejected { .. }), "{late:?}");
+            assert!(
+                matches!(course.after(&[late]), Availability::Ejected { .. }),
+                "{late:?}"
+            );
         }
-        assert_eq!(course.wait(13), Availability::Trial, "10 s, a fifth more or less");
+        assert_eq!(
+            course.wait(13),
+            Availability::Trial,
+            "10 s, a fifth more or less"
+        );
     }
 
     /// Ejects an upstream and lets it return.
@@ -351,7 +452,10 @@ mod tests {
         course.after(&[AttemptOutcome::Bad; 5]);
         course.wait(13);
         course.breaker.start_trial();
-        assert_eq!(course.after(&[AttemptOutcome::Good]), Availability::Good(FIRST_SHARE));
+        assert_eq!(
+            course.after(&[AttemptOutcome::Good]),
+            Availability::Good(FIRST_SHARE)
+        );
         course
     }
 
@@ -368,11 +472,18 @@ mod tests {
         ] {
             let mut course = returned();
             course.wait(wait);
-            assert!(matches!(course.after(outcomes), Availability::Ejected { .. }));
+            assert!(matches!(
+                course.after(outcomes),
+                Availability::Ejected { .. }
+            ));
             // The first ejection lasts from 8 to 12 s, the second from 16 to 24 s.
             let still = matches!(course.wait(14), Availability::Ejected { .. });
             assert_eq!(still, is_longer, "{wait} s, {outcomes:?}");
-            assert_eq!(course.wait(11), Availability::Trial, "{wait} s, {outcomes:?}");
+            assert_eq!(
+                course.wait(11),
+                Availability::Trial,
+                "{wait} s, {outcomes:?}"
+            );
         }
     }
 
@@ -383,10 +494,17 @@ mod tests {
             let mut course = Scenario::new();
             course.wait(start);
             for outcome in [bad, bad, good, bad, bad, good, bad, good, bad] {
-                assert_eq!(course.after(&[outcome]), Availability::Good(1.0), "from {start} s on");
+                assert_eq!(
+                    course.after(&[outcome]),
+                    Availability::Good(1.0),
+                    "from {start} s on"
+                );
                 course.wait(2);
             }
-            assert!(matches!(course.after(&[bad]), Availability::Ejected { .. }), "from {start} s on");
+            assert!(
+                matches!(course.after(&[bad]), Availability::Ejected { .. }),
+                "from {start} s on"
+            );
         }
     }
 }

@@ -76,7 +76,11 @@ struct IdleConnection {
 impl Client {
     /// Creates a client without connections, which resolves the host on its own.
     pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
-        Self::with_addresses(&Resolver::from_system(upstream, timeouts), upstream, timeouts)
+        Self::with_addresses(
+            &Resolver::from_system(upstream, timeouts),
+            upstream,
+            timeouts,
+        )
     }
 
     /// Creates a client that shares the resolved addresses with other clients of the upstream.
@@ -86,10 +90,18 @@ impl Client {
         timeouts: &Timeouts,
     ) -> Self {
         let (host, port) = (upstream.host.clone(), upstream.port);
-        let peer = Peer { name: upstream.name.clone(), host: host.clone(), port };
+        let peer = Peer {
+            name: upstream.name.clone(),
+            host: host.clone(),
+            port,
+        };
         let (secure, pool_idle) = (upstream.tls.is_some(), *timeouts.pool_idle);
         let usual = if secure { 443 } else { 80 };
-        let authority = if port == usual { host } else { format!("{host}:{port}") };
+        let authority = if port == usual {
+            host
+        } else {
+            format!("{host}:{port}")
+        };
         let connections = match upstream.http {
             HttpVersion::Http1 => None,
             HttpVersion::Http2 => ConnectionPool::new(secure, &authority, pool_idle),
@@ -114,7 +126,10 @@ impl Client {
     /// probe.
     #[must_use]
     pub(super) fn sticky(self) -> Self {
-        Self { sticky: true, ..self }
+        Self {
+            sticky: true,
+            ..self
+        }
     }
 
     /// Returns the address for the next request: round robin over the known ones, or that of the kept connection of
@@ -124,7 +139,10 @@ impl Client {
             Some(connections) => connections.last_address(),
             None => Some(self.idle.lock().last()?.connection.to),
         };
-        self.sticky.then(last).flatten().or_else(|| self.addresses.next())
+        self.sticky
+            .then(last)
+            .flatten()
+            .or_else(|| self.addresses.next())
     }
 
     /// Sends a request and reads the head of the answer. A kept connection that turns out to be dead is replaced
@@ -134,13 +152,18 @@ impl Client {
     /// Fails if there is no connection or no answer, or if the answer is not HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         if let Some(connections) = &self.connections {
-            return Ok(Box::pin(self.send_http2(connections, request)).await?.recorded_by(&request.recorder));
+            return Ok(Box::pin(self.send_http2(connections, request))
+                .await?
+                .recorded_by(&request.recorder));
         }
         let head = self.head(request);
         if let Some(recorder) = &request.recorder {
             recorder.request(&head, &request.body);
         }
-        Ok(self.send_http1(&head, request).await?.recorded_by(&request.recorder))
+        Ok(self
+            .send_http1(&head, request)
+            .await?
+            .recorded_by(&request.recorder))
     }
 
     async fn send_http1(&self, head: &[u8], request: &Outgoing) -> Result<Answer, Error> {
@@ -149,7 +172,13 @@ impl Client {
         if let Some(rest) = &request.upload {
             // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
-            return Box::pin(upload_exchange::exchange(connection, head, request.body.joined(), rest)).await;
+            return Box::pin(upload_exchange::exchange(
+                connection,
+                head,
+                request.body.joined(),
+                rest,
+            ))
+            .await;
         }
         if !request.is_retry
             && let Some(connection) = self.checkout(to)
@@ -167,9 +196,14 @@ impl Client {
 
     /// Sends a request over HTTP/2. One that the engine has not begun is resent once, on a newer connection; so is
     /// one that may have died with an old connection, if no other upstream was tried before.
-    async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
-        let head =
-            connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
+    async fn send_http2(
+        &self,
+        connections: &ConnectionPool,
+        request: &Outgoing,
+    ) -> Result<Answer, Error> {
+        let head = connections
+            .head(request, &self.prefix, &self.peer)
+            .ok_or_else(|| Error::from(Fault::Proxy))?;
         if let Some(recorder) = &request.recorder {
             let first = format!(
                 "{} {} HTTP/2",
@@ -184,7 +218,8 @@ impl Client {
             let place = match connections.take_slot(to, after) {
                 Some(place) => place,
                 None => {
-                    let connect = self.first_of(to, |connection| Box::pin(connections.handshake(connection)));
+                    let connect =
+                        self.first_of(to, |connection| Box::pin(connections.handshake(connection)));
                     connections.take_slot_or_connect(to, after, connect).await?
                 }
             };
@@ -208,13 +243,26 @@ impl Client {
             head.extend_from_slice(b"\r\n");
         };
         let path = request.path.as_bytes();
-        connection(&[request.method.as_bytes(), b" ", self.prefix.as_bytes(), path, b" HTTP/1.1"]);
+        connection(&[
+            request.method.as_bytes(),
+            b" ",
+            self.prefix.as_bytes(),
+            path,
+            b" HTTP/1.1",
+        ]);
         connection(&[b"host: ", self.authority.as_bytes()]);
-        connection(&[b"user-agent: samewire/", env!("CARGO_PKG_VERSION").as_bytes()]);
+        connection(&[
+            b"user-agent: samewire/",
+            env!("CARGO_PKG_VERSION").as_bytes(),
+        ]);
         connection(&[b"accept: ", request.accept.as_bytes()]);
         connection(&[b"accept-encoding: identity"]);
         connection(&[b"x-request-id: ", request.request_id.as_bytes()]);
-        connection(&[hops::HEADER.as_str().as_bytes(), b": ", request.hops.value().as_bytes()]);
+        connection(&[
+            hops::HEADER.as_str().as_bytes(),
+            b": ",
+            request.hops.value().as_bytes(),
+        ]);
         if let Some(key) = &request.authorization {
             connection(&[b"authorization: ", key.as_bytes()]);
         }
@@ -227,7 +275,10 @@ impl Client {
             }
             match request.length() {
                 Some(length) => {
-                    connection(&[b"content-length: ", itoa::Buffer::new().format(length).as_bytes()]);
+                    connection(&[
+                        b"content-length: ",
+                        itoa::Buffer::new().format(length).as_bytes(),
+                    ]);
                 }
                 None => connection(&[b"transfer-encoding: chunked"]),
             }
@@ -242,7 +293,10 @@ impl Client {
         let mut idle = self.idle.lock();
         let fits = |idle: &IdleConnection| to.is_none_or(|to| idle.connection.to == to);
         while let Some(at) = idle.iter().rposition(fits) {
-            let IdleConnection { mut connection, since } = idle.remove(at);
+            let IdleConnection {
+                mut connection,
+                since,
+            } = idle.remove(at);
             // Readable data means the end of the connection, or an answer without a request: either way it cannot
             // serve.
             if connection.stream.is_quiet() && since.elapsed() < self.pool_idle {
@@ -319,7 +373,8 @@ impl Client {
     }
 
     async fn connection(&self, first: Option<SocketAddr>) -> Result<Connection, Error> {
-        self.first_of(first, |connection| std::future::ready(Ok(connection))).await
+        self.first_of(first, |connection| std::future::ready(Ok(connection)))
+            .await
     }
 
     /// Connects to one address after another, within the timeouts for a single connection, until `begin` succeeds on a
@@ -330,14 +385,20 @@ impl Client {
         begin: impl Fn(Connection) -> F,
     ) -> Result<T, Error> {
         let mut order = self.addresses.order(first).await?.into_iter().peekable();
-        let mut left = TimeLeft { connect: self.connect, handshake: self.handshake };
+        let mut left = TimeLeft {
+            connect: self.connect,
+            handshake: self.handshake,
+        };
         let mut failed = Error::from(Fault::Unreachable).with_source(&ErrorKind::NotFound.into());
         while let Some(to) = order.next().filter(|_| !left.connect.is_zero()) {
             let parts = if order.peek().is_none() { 1 } else { PARTS };
             let made = match self.connect_to(to, parts, &mut left).await {
                 Ok(connection) => {
-                    let begun = tokio::time::timeout(self.handshake / parts, begin(connection)).await;
-                    begun.map_err(|_| late()).and_then(|begun| begun.map_err(unreachable))
+                    let begun =
+                        tokio::time::timeout(self.handshake / parts, begin(connection)).await;
+                    begun
+                        .map_err(|_| late())
+                        .and_then(|begun| begun.map_err(unreachable))
                 }
                 Err(error) => Err(error),
             };
@@ -357,22 +418,38 @@ impl Client {
     }
 
     /// Connects to one address, over TLS if the upstream has it, in a part of the time for all addresses.
-    async fn connect_to(&self, to: SocketAddr, parts: u32, left: &mut TimeLeft) -> Result<Connection, Error> {
+    async fn connect_to(
+        &self,
+        to: SocketAddr,
+        parts: u32,
+        left: &mut TimeLeft,
+    ) -> Result<Connection, Error> {
         let part = left.connect.min(self.connect / parts);
         let stream = timed(part, &mut left.connect, TcpStream::connect(to)).await;
-        let stream = stream.ok_or_else(late)?.map_err(|error| match is_local_exhaustion(&error) {
-            true => exhausted(error),
-            false => unreachable(error),
-        })?;
+        let stream =
+            stream
+                .ok_or_else(late)?
+                .map_err(|error| match is_local_exhaustion(&error) {
+                    true => exhausted(error),
+                    false => unreachable(error),
+                })?;
         // Small writes leave at once (no Nagle delay), and keep-alive notices an engine that has vanished.
-        let keepalive =
-            TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(15))
+            .with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive.with_retries(3));
-        let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
+        let Some(trust) = &self.tls else {
+            return Ok(Connection {
+                stream: stream.into(),
+                to,
+            });
+        };
         let part = left.handshake.min(self.handshake / parts);
         let stream = timed(part, &mut left.handshake, Box::pin(trust.connect(stream))).await;
-        let stream = stream.ok_or_else(late)?.map_err(|error| unreachable(with_remedy(error)))?;
+        let stream = stream
+            .ok_or_else(late)?
+            .map_err(|error| unreachable(with_remedy(error)))?;
         Ok(Connection { stream, to })
     }
 }
@@ -399,7 +476,11 @@ struct TimeLeft {
 }
 
 /// Waits for a result, and takes the time from `left`; `None` if it does not come in `limit`.
-async fn timed<T>(limit: Duration, left: &mut Duration, result: impl Future<Output = T>) -> Option<T> {
+async fn timed<T>(
+    limit: Duration,
+    left: &mut Duration,
+    result: impl Future<Output = T>,
+) -> Option<T> {
     let start = Instant::now();
     let result = tokio::time::timeout(limit, result).await.ok();
     *left = left.saturating_sub(start.elapsed());
@@ -410,7 +491,10 @@ async fn timed<T>(limit: Duration, left: &mut Duration, result: impl Future<Outp
 /// another upstream would fail the same way.
 fn is_local_exhaustion(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+    matches!(
+        number,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 fn exhausted(error: io::Error) -> Error {
@@ -466,19 +550,29 @@ async fn send_and_read_head(
     });
     let mut head = head.await?;
     head.reusable &= sent == Some(true);
-    let unsent = if sent.is_none() { left.iter().map(|slice| slice.len()).sum() } else { 0 };
+    let unsent = if sent.is_none() {
+        left.iter().map(|slice| slice.len()).sum()
+    } else {
+        0
+    };
     Ok((head, unsent))
 }
 
 /// Sends as much as the engine accepts. Ready once all is sent, or cannot be (false): the next read says why.
-fn poll_send(stream: &mut Socket, cx: &mut Context<'_>, left: &mut &mut [IoSlice<'_>]) -> Poll<bool> {
+fn poll_send(
+    stream: &mut Socket,
+    cx: &mut Context<'_>,
+    left: &mut &mut [IoSlice<'_>],
+) -> Poll<bool> {
     while !left.is_empty() {
         match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, left)) {
             Ok(written @ 1..) => IoSlice::advance_slices(left, written),
             Ok(0) | Err(_) => return Poll::Ready(false),
         }
     }
-    Pin::new(&mut *stream).poll_flush(cx).map(|flushed| flushed.is_ok())
+    Pin::new(&mut *stream)
+        .poll_flush(cx)
+        .map(|flushed| flushed.is_ok())
 }
 
 #[cfg(test)]
@@ -502,7 +596,11 @@ mod tests {
     /// Returns the lines of the head that HTTP/1.1 sends.
     fn lines(client: &Client, request: &Outgoing) -> Vec<String> {
         let head = String::from_utf8(client.head(request)).unwrap();
-        head.strip_suffix("\r\n\r\n").unwrap().split("\r\n").map(ToOwned::to_owned).collect()
+        head.strip_suffix("\r\n\r\n")
+            .unwrap()
+            .split("\r\n")
+            .map(ToOwned::to_owned)
+            .collect()
     }
 
     #[test]
@@ -527,14 +625,23 @@ mod tests {
         let client = client("http://engine:8000/base", "");
         let get = lines(&client, &Outgoing::for_test("GET"));
         assert_eq!(get[0], "GET /base/v1/models HTTP/1.1");
-        let is_of_body = |line: &str| line.starts_with("content-") || line.starts_with("transfer-encoding");
+        let is_of_body =
+            |line: &str| line.starts_with("content-") || line.starts_with("transfer-encoding");
         assert!(!get.iter().any(|line| is_of_body(line)), "{get:?}");
         let post = lines(&client, &Outgoing::for_test("POST"));
         assert_eq!(post[0], "POST /base/v1/models HTTP/1.1");
-        assert_eq!(post[post.len() - 2..], ["content-type: application/json", "content-length: 2"]);
-        assert_eq!(get.iter().find(|line| line.starts_with("authorization")), None);
-        let keyed =
-            Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..Outgoing::for_test("GET") };
+        assert_eq!(
+            post[post.len() - 2..],
+            ["content-type: application/json", "content-length: 2"]
+        );
+        assert_eq!(
+            get.iter().find(|line| line.starts_with("authorization")),
+            None
+        );
+        let keyed = Outgoing {
+            authorization: Some("Bearer k".parse().unwrap()),
+            ..Outgoing::for_test("GET")
+        };
         assert!(lines(&client, &keyed).contains(&"authorization: Bearer k".to_owned()));
     }
 
@@ -543,19 +650,30 @@ mod tests {
     fn both_versions_of_http_send_the_same_head() {
         let client = client("http://engine:8000/base", "http = \"2\"");
         for method in ["GET", "POST"] {
-            let request =
-                Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..Outgoing::for_test(method) };
+            let request = Outgoing {
+                authorization: Some("Bearer k".parse().unwrap()),
+                ..Outgoing::for_test(method)
+            };
             let connections = client.connections.as_ref().expect("it speaks HTTP/2");
-            let head = connections.head(&request, &client.prefix, &client.peer).unwrap();
+            let head = connections
+                .head(&request, &client.prefix, &client.peer)
+                .unwrap();
             assert_eq!(
                 (head.method() == Method::POST, head.method() == Method::GET),
                 (method == "POST", method == "GET")
             );
             assert_eq!(head.uri(), "http://engine:8000/base/v1/models");
             let mut fields = HeaderMap::new();
-            for line in lines(&client, &request).iter().skip(1).filter(|line| !line.starts_with("host: ")) {
+            for line in lines(&client, &request)
+                .iter()
+                .skip(1)
+                .filter(|line| !line.starts_with("host: "))
+            {
                 let (name, value) = line.split_once(": ").unwrap();
-                fields.append(http::HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+                fields.append(
+                    http::HeaderName::try_from(name).unwrap(),
+                    value.parse().unwrap(),
+                );
             }
             assert_eq!(head.headers(), &fields, "{method}");
         }
@@ -563,9 +681,12 @@ mod tests {
 
     #[test]
     fn only_a_lack_of_resources_is_our_own_fault() {
-        for (number, is_own) in
-            [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::NOBUFS, true), (Errno::CONNREFUSED, false)]
-        {
+        for (number, is_own) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOBUFS, true),
+            (Errno::CONNREFUSED, false),
+        ] {
             let error = io::Error::from_raw_os_error(number.raw_os_error());
             assert_eq!(is_local_exhaustion(&error), is_own, "{error}");
         }
@@ -587,7 +708,9 @@ mod tests {
                     for (n, _) in lines.filter(String::is_empty).enumerate() {
                         let last = last.filter(|_| n == 1);
                         let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
-                        (&stream).write_all(last.unwrap_or(answer).as_bytes()).unwrap();
+                        (&stream)
+                            .write_all(last.unwrap_or(answer).as_bytes())
+                            .unwrap();
                         if last.is_some() {
                             break;
                         }
@@ -600,7 +723,10 @@ mod tests {
 
     /// Sends a request, reads its answer and gives the connection back.
     async fn send(client: &Client, is_retry: bool) {
-        let request = Outgoing { is_retry, ..Outgoing::for_test("GET") };
+        let request = Outgoing {
+            is_retry,
+            ..Outgoing::for_test("GET")
+        };
         let mut answer = client.send(&request).await.unwrap();
         assert_eq!(answer.collect(100).await.unwrap(), "ab");
         client.give_back(answer);
@@ -618,7 +744,11 @@ mod tests {
         send(&client, false).await;
         assert_eq!((connections(), idle()), (1, 1), "it is used again");
         send(&client, true).await;
-        assert_eq!((connections(), idle()), (2, 2), "a retry has one of its own");
+        assert_eq!(
+            (connections(), idle()),
+            (2, 2),
+            "a retry has one of its own"
+        );
         age(client.pool_idle);
         client.sweep();
         assert_eq!(idle(), 1, "the old one is closed");
@@ -644,8 +774,16 @@ mod tests {
             let (url, count) = engine(Some(last));
             let client = client(&url, "");
             send(&client, false).await;
-            assert_eq!(client.send(&Outgoing::for_test("GET")).await.is_ok(), is_sent_again, "{last:?}");
-            assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
+            assert_eq!(
+                client.send(&Outgoing::for_test("GET")).await.is_ok(),
+                is_sent_again,
+                "{last:?}"
+            );
+            assert_eq!(
+                count.load(Ordering::Relaxed),
+                1 + usize::from(is_sent_again),
+                "{last:?}"
+            );
         }
     }
 
@@ -664,19 +802,30 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(&format!("http://{}", listener.local_addr().unwrap()), "");
         let open = std::thread::spawn(move || engine(listener.accept().unwrap().0));
-        let request = Outgoing { body: in_three(LARGE), ..Outgoing::for_test("POST") };
+        let request = Outgoing {
+            body: in_three(LARGE),
+            ..Outgoing::for_test("POST")
+        };
         let mut answer = client.send(&request).await.ok()?;
         let (status, body) = (answer.head.status, answer.collect(100).await.unwrap());
         client.give_back(answer);
         drop(open);
-        Some((status, String::from_utf8(body.to_vec()).unwrap(), client.idle.lock().len() == 1))
+        Some((
+            status,
+            String::from_utf8(body.to_vec()).unwrap(),
+            client.idle.lock().len() == 1,
+        ))
     }
 
     #[tokio::test]
     async fn large_bodies_are_sent_whole_unless_the_engine_refuses_or_leaves() {
         fn answer(mut stream: &std::net::TcpStream, status: u16, body: &str) {
             let length = body.len();
-            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+            write!(
+                stream,
+                "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .unwrap();
         }
         let reads = send_large(|stream| {
             let mut reader = io::BufReader::new(&stream);
@@ -708,12 +857,20 @@ mod tests {
             write!(&stream, "33554432").unwrap();
             Some(stream)
         });
-        assert_eq!(begins.await, Some((200, LARGE.to_string(), false)), "it answers and reads on");
+        assert_eq!(
+            begins.await,
+            Some((200, LARGE.to_string(), false)),
+            "it answers and reads on"
+        );
         let refuses = send_large(|stream| {
             answer(&stream, 413, "too large");
             Some(stream)
         });
-        assert_eq!(refuses.await, Some((413, "too large".to_owned(), false)), "the request is not complete");
+        assert_eq!(
+            refuses.await,
+            Some((413, "too large".to_owned(), false)),
+            "the request is not complete"
+        );
         assert_eq!(send_large(|_| None).await, None);
     }
 
@@ -725,7 +882,11 @@ mod tests {
         let client = client(&url, "[timeouts]\npool_idle = 60");
         send(&client, false).await;
         let to = client.idle.lock()[0].connection.to;
-        assert!(client.checkout(Some(SocketAddr::new(to.ip(), to.port() ^ 1))).is_none());
+        assert!(
+            client
+                .checkout(Some(SocketAddr::new(to.ip(), to.port() ^ 1)))
+                .is_none()
+        );
         assert!(client.checkout(Some(to)).is_some());
         send(&client, false).await;
         assert!(client.checkout(None).is_some());

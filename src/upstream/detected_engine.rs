@@ -52,7 +52,11 @@ pub struct DetectedEngine {
 impl DetectedEngine {
     /// Returns the identity that follows from the configuration alone.
     pub(super) fn configured(engine: &'static Engine) -> Self {
-        let by = if engine.is_known() { Evidence::Configuration } else { Evidence::Nothing };
+        let by = if engine.is_known() {
+            Evidence::Configuration
+        } else {
+            Evidence::Nothing
+        };
         Self {
             identity: engine.into(),
             evidence: by,
@@ -73,7 +77,10 @@ impl DetectedEngine {
         if changes {
             Self::configured(engine)
         } else if engine.is_known() {
-            Self { evidence: Evidence::Configuration, ..self.clone() }
+            Self {
+                evidence: Evidence::Configuration,
+                ..self.clone()
+            }
         } else {
             self.clone()
         }
@@ -107,13 +114,20 @@ impl DetectedEngine {
         if self.evidence <= Evidence::Answer {
             self.set_engine(engine, Evidence::Answer);
         }
-        if self.identity.engine == engine && version.is_some() && self.version_evidence <= Evidence::Answer {
+        if self.identity.engine == engine
+            && version.is_some()
+            && self.version_evidence <= Evidence::Answer
+        {
             self.set_version(version, Evidence::Answer);
         }
     }
 
     /// Returns true if [`Self::take_hint`] would change anything.
-    pub(super) fn learns_from(&self, engine: &'static Engine, version: Option<EngineVersion>) -> bool {
+    pub(super) fn learns_from(
+        &self,
+        engine: &'static Engine,
+        version: Option<EngineVersion>,
+    ) -> bool {
         let mut with_hint = self.clone();
         with_hint.take_hint(engine, version);
         with_hint != *self
@@ -152,14 +166,25 @@ impl DetectedEngine {
     /// Returns true if the identity, the parsers or the protocol differ from `before`: a change that operators should see in the
     /// log.
     pub(super) fn differs_from(&self, before: &Self) -> bool {
-        self.identity != before.identity || self.parsers != before.parsers || self.http2 != before.http2
+        self.identity != before.identity
+            || self.parsers != before.parsers
+            || self.http2 != before.http2
     }
 }
 
 impl fmt::Display for DetectedEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EngineIdentity { engine, front, version } = self.identity;
-        write!(f, "engine={} found_by={}", engine.name, self.evidence.name())?;
+        let EngineIdentity {
+            engine,
+            front,
+            version,
+        } = self.identity;
+        write!(
+            f,
+            "engine={} found_by={}",
+            engine.name,
+            self.evidence.name()
+        )?;
         match (version, self.version_evidence) {
             (None, Evidence::Nothing) => write!(f, " version=unknown")?,
             (None, by) => write!(f, " version=unreleased version_by={}", by.name())?,
@@ -169,10 +194,20 @@ impl fmt::Display for DetectedEngine {
         if self.http2 {
             f.write_str(" http2=offered")?;
         }
-        let Some(parsers) = &self.parsers else { return Ok(()) };
+        let Some(parsers) = &self.parsers else {
+            return Ok(());
+        };
         let none = "none";
-        write!(f, " reasoning_parser={}", parsers.reasoning.as_deref().unwrap_or(none))?;
-        write!(f, " tool_call_parser={}", parsers.tools.as_deref().unwrap_or(none))
+        write!(
+            f,
+            " reasoning_parser={}",
+            parsers.reasoning.as_deref().unwrap_or(none)
+        )?;
+        write!(
+            f,
+            " tool_call_parser={}",
+            parsers.tools.as_deref().unwrap_or(none)
+        )
     }
 }
 
@@ -192,7 +227,10 @@ mod tests {
         let mut heard = nothing();
         heard.take_hint(engine("sglang"), None);
         let looked = nothing().merged_with_hints(&heard);
-        assert_eq!((looked.identity.engine.name, looked.evidence), ("sglang", Evidence::Answer));
+        assert_eq!(
+            (looked.identity.engine.name, looked.evidence),
+            ("sglang", Evidence::Answer)
+        );
         let version = Some(EngineVersion::new(0, 21, 0));
         heard.take_hint(engine("vllm"), version);
         let mut looked = nothing();
@@ -205,7 +243,11 @@ mod tests {
         assert_eq!(looked.identity.version, version);
         let mut looked = nothing();
         looked.set_engine(engine("sglang"), Evidence::Route("/server_info"));
-        assert_eq!(looked.clone().merged_with_hints(&heard), looked, "what the engine itself says is better");
+        assert_eq!(
+            looked.clone().merged_with_hints(&heard),
+            looked,
+            "what the engine itself says is better"
+        );
     }
 
     /// The last answer replaces what an earlier one has shown before the probes began to look.
@@ -214,8 +256,15 @@ mod tests {
         let mut heard = DetectedEngine::configured(engine("auto"));
         for (name, version) in [("sglang", (0, 5)), ("vllm", (21, 0)), ("vllm", (22, 0))] {
             let looked = heard.clone();
-            heard.take_hint(engine(name), Some(EngineVersion::new(0, version.0, version.1)));
-            assert_eq!(looked.merged_with_hints(&heard).identity, heard.identity, "{name} {version:?}");
+            heard.take_hint(
+                engine(name),
+                Some(EngineVersion::new(0, version.0, version.1)),
+            );
+            assert_eq!(
+                looked.merged_with_hints(&heard).identity,
+                heard.identity,
+                "{name} {version:?}"
+            );
         }
     }
 
@@ -225,15 +274,29 @@ mod tests {
         let version = Some(EngineVersion::new(0, 21, 0));
         let mut known = DetectedEngine::configured(engine("vllm"));
         known.take_hint(engine("sglang"), Some(EngineVersion::new(0, 5, 0)));
-        assert_eq!((known.identity.engine.name, known.identity.version), ("vllm", None), "of another engine");
+        assert_eq!(
+            (known.identity.engine.name, known.identity.version),
+            ("vllm", None),
+            "of another engine"
+        );
         known.take_hint(engine("vllm"), version);
         known.take_hint(engine("vllm"), None);
-        assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Answer));
+        assert_eq!(
+            (known.identity.version, known.version_evidence),
+            (version, Evidence::Answer)
+        );
         known.take_hint(engine("vllm"), Some(EngineVersion::new(0, 22, 0)));
-        assert_eq!(known.identity.version, Some(EngineVersion::new(0, 22, 0)), "the last answer counts");
+        assert_eq!(
+            known.identity.version,
+            Some(EngineVersion::new(0, 22, 0)),
+            "the last answer counts"
+        );
         known.set_version(version, Evidence::Route("/version"));
         known.take_hint(engine("vllm"), Some(EngineVersion::new(0, 5, 0)));
-        assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
+        assert_eq!(
+            (known.identity.version, known.version_evidence),
+            (version, Evidence::Route("/version"))
+        );
     }
 
     /// Knowledge of an engine stays under another configuration, unless that names another engine, or no longer
@@ -252,8 +315,20 @@ mod tests {
             (probed, "auto", "vllm", probed, true),
             (probed, "vllm", "vllm", Evidence::Configuration, true),
             (probed, "sglang", "sglang", Evidence::Configuration, false),
-            (Evidence::Configuration, "vllm", "vllm", Evidence::Configuration, true),
-            (Evidence::Configuration, "auto", "auto", Evidence::Nothing, false),
+            (
+                Evidence::Configuration,
+                "vllm",
+                "vllm",
+                Evidence::Configuration,
+                true,
+            ),
+            (
+                Evidence::Configuration,
+                "auto",
+                "auto",
+                Evidence::Nothing,
+                false,
+            ),
         ] {
             let after = known(before).reconfigured(engine(configured));
             assert_eq!(
@@ -261,7 +336,11 @@ mod tests {
                 (name, evidence),
                 "{before:?} {configured}"
             );
-            assert_eq!(after.identity.version.is_some(), is_kept, "{before:?} {configured}");
+            assert_eq!(
+                after.identity.version.is_some(),
+                is_kept,
+                "{before:?} {configured}"
+            );
         }
     }
 
@@ -275,18 +354,39 @@ mod tests {
         known.parsers = Some(DetectedParsers::default());
         let before = known.clone();
         known.set_engine(engine("vllm"), Evidence::Route("/version"));
-        assert_eq!((known.identity, &known.parsers), (before.identity, &before.parsers));
-        assert_eq!((known.evidence, known.differs_from(&before)), (Evidence::Route("/version"), false));
+        assert_eq!(
+            (known.identity, &known.parsers),
+            (before.identity, &before.parsers)
+        );
+        assert_eq!(
+            (known.evidence, known.differs_from(&before)),
+            (Evidence::Route("/version"), false)
+        );
         known.set_engine(engine("sglang"), Evidence::Answer);
-        assert_eq!((known.identity, known.parsers.is_none()), (engine("sglang").into(), true));
+        assert_eq!(
+            (known.identity, known.parsers.is_none()),
+            (engine("sglang").into(), true)
+        );
         assert!(known.differs_from(&before));
-        let parsers = DetectedEngine { parsers: None, ..before };
+        let parsers = DetectedEngine {
+            parsers: None,
+            ..before
+        };
         assert!(parsers.differs_from(&before), "the parsers are others");
-        let http2 = DetectedEngine { http2: true, ..before.clone() };
-        assert!(http2.differs_from(&before) && http2.to_string().contains(" http2=offered"), "{http2}");
+        let http2 = DetectedEngine {
+            http2: true,
+            ..before.clone()
+        };
+        assert!(
+            http2.differs_from(&before) && http2.to_string().contains(" http2=offered"),
+            "{http2}"
+        );
         let mut configured = DetectedEngine::configured(engine("vllm"));
         configured.set_engine(engine("sglang"), Evidence::Route("/server_info"));
-        assert_eq!((configured.identity.engine.name, configured.evidence), ("vllm", Evidence::Configuration));
+        assert_eq!(
+            (configured.identity.engine.name, configured.evidence),
+            ("vllm", Evidence::Configuration)
+        );
     }
 
     #[test]
@@ -294,7 +394,14 @@ mod tests {
         let (route, answer) = (Evidence::Route("/version"), Evidence::Answer);
         let version = Some(EngineVersion::new(0, 21, 0));
         for (name, by, version, version_by, is_incomplete, rests_on_answers) in [
-            ("auto", Evidence::Nothing, None, Evidence::Nothing, true, false),
+            (
+                "auto",
+                Evidence::Nothing,
+                None,
+                Evidence::Nothing,
+                true,
+                false,
+            ),
             ("vllm", route, version, route, false, false),
             ("vllm", route, None, Evidence::Nothing, true, false),
             // The engine has told that its version is no release.
@@ -304,7 +411,10 @@ mod tests {
             // Its answers tell no version.
             ("sglang", route, None, Evidence::Nothing, false, false),
         ] {
-            let identity = EngineIdentity { version, ..engine(name).into() };
+            let identity = EngineIdentity {
+                version,
+                ..engine(name).into()
+            };
             let known = DetectedEngine {
                 identity,
                 evidence: by,

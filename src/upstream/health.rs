@@ -55,7 +55,13 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             let (upstream, status) = (&upstream.config.name, probe.status);
             match trouble {
                 Some(why) => {
-                    tracing::warn!(upstream, why, status, cause = probe.cause, "upstream is not ready");
+                    tracing::warn!(
+                        upstream,
+                        why,
+                        status,
+                        cause = probe.cause,
+                        "upstream is not ready"
+                    );
                 }
                 None => tracing::info!(upstream, "upstream is ready"),
             }
@@ -64,8 +70,11 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         upstream.set_trouble(trouble);
         upstream.set_standing(verdict.standing(config));
         upstream.figures.up.set(trouble.is_none().into());
-        let pause =
-            if verdict.proven { spread(*config.interval) } else { FIRST_PROBE_PAUSE.min(*config.interval) };
+        let pause = if verdict.proven {
+            spread(*config.interval)
+        } else {
+            FIRST_PROBE_PAUSE.min(*config.interval)
+        };
         tokio::time::sleep(pause).await;
     }
 }
@@ -106,7 +115,11 @@ impl HealthVerdict {
             Standing::Late => Some(ProbeFailure::Silent),
             Standing::Down => Some(ProbeFailure::Bad(why)),
         });
-        Self { proven: trouble.is_none() || found.is_some(), trouble: found, ..Self::default() }
+        Self {
+            proven: trouble.is_none() || found.is_some(),
+            trouble: found,
+            ..Self::default()
+        }
     }
 
     /// Adds the result of a probe and returns the reason why the upstream is not ready, if it is not. `lively`: an
@@ -142,7 +155,11 @@ impl HealthVerdict {
             }
         }
         self.proven |= found.is_ok();
-        self.failed = if found.is_ok() { 0 } else { self.failed.saturating_add(1) };
+        self.failed = if found.is_ok() {
+            0
+        } else {
+            self.failed.saturating_add(1)
+        };
         self.refuses = found == Err(ProbeFailure::Refuses);
         self.why()
     }
@@ -155,11 +172,12 @@ impl HealthVerdict {
     /// until `down_after` probes have failed, or one was answered with 503.
     fn standing(&self, config: &Health) -> Standing {
         match self.trouble {
-            Some(trouble) if self.proven || self.refuses || self.failed >= config.down_after => match trouble
-            {
-                ProbeFailure::Silent => Standing::Late,
-                _ => Standing::Down,
-            },
+            Some(trouble) if self.proven || self.refuses || self.failed >= config.down_after => {
+                match trouble {
+                    ProbeFailure::Silent => Standing::Late,
+                    _ => Standing::Down,
+                }
+            }
             _ => Standing::Up,
         }
     }
@@ -178,7 +196,14 @@ async fn result(
     config: &Health,
 ) -> Result<(), ProbeFailure> {
     let mut result = Err(ProbeFailure::Silent);
-    let patience = probe.timeout.max(probe.upstream.identity().engine.detection.min_health_timeout);
+    let patience = probe.timeout.max(
+        probe
+            .upstream
+            .identity()
+            .engine
+            .detection
+            .min_health_timeout,
+    );
     // One engine's failure says nothing about the others behind the same name.
     for attempt in 1..=MAX_ENGINES {
         // Without a kept connection the next try goes to the next address.
@@ -224,7 +249,12 @@ mod tests {
     fn course(probes: &[Result<(), ProbeFailure>], lively: bool) -> String {
         let (mut verdict, config) = (HealthVerdict::default(), Health::default());
         let ready = |probe| verdict.add_result(probe, lively, &config).is_none();
-        probes.iter().copied().map(ready).map(|ready| if ready { '+' } else { '-' }).collect()
+        probes
+            .iter()
+            .copied()
+            .map(ready)
+            .map(|ready| if ready { '+' } else { '-' })
+            .collect()
     }
 
     #[test]
@@ -234,7 +264,11 @@ mod tests {
             (&[GOOD, BAD, BAD, BAD, GOOD, GOOD][..], false, "+++--+"),
             (&[BAD, BAD, GOOD], false, "--+"),
             (&[GOOD, BAD, BAD, GOOD, BAD, BAD, GOOD], false, "+++++++"),
-            (&[GOOD, BAD, BAD, BAD, GOOD, BAD, GOOD, GOOD], false, "+++----+"),
+            (
+                &[GOOD, BAD, BAD, BAD, GOOD, BAD, GOOD, GOOD],
+                false,
+                "+++----+",
+            ),
             // An engine that says it is not ready is believed at once.
             (&[GOOD, REFUSES, GOOD, GOOD], false, "+--+"),
             // An engine that serves requests is up although a probe times out, even if none has succeeded; one that
@@ -243,10 +277,18 @@ mod tests {
             (&[GOOD, SILENT, SILENT, SILENT], false, "+++-"),
             (&[GOOD, BAD, SILENT, BAD, SILENT, BAD], true, "+++++-"),
             (&[SILENT, GOOD], true, "++"),
-            (&[GOOD, BAD, BAD, BAD, SILENT, SILENT, GOOD], true, "+++--++"),
+            (
+                &[GOOD, BAD, BAD, BAD, SILENT, SILENT, GOOD],
+                true,
+                "+++--++",
+            ),
             // A probe that was not sent has neither failed nor succeeded.
             (&[GOOD, UNASKED, UNASKED, UNASKED, UNASKED], false, "+++++"),
-            (&[GOOD, BAD, BAD, UNASKED, BAD, GOOD, UNASKED, GOOD], false, "++++---+"),
+            (
+                &[GOOD, BAD, BAD, UNASKED, BAD, GOOD, UNASKED, GOOD],
+                false,
+                "++++---+",
+            ),
             (&[UNASKED, GOOD], false, "-+"),
         ] {
             assert_eq!(course(probes, lively), expected, "{probes:?} {lively}");
@@ -257,8 +299,15 @@ mod tests {
     fn probes_are_spread() {
         let interval = Duration::from_secs(5);
         let pauses: Vec<_> = (0..200).map(|_| spread(interval)).collect();
-        assert!(pauses.iter().all(|pause| (4_000..=6_000).contains(&pause.as_millis())));
-        assert!(pauses.iter().any(|pause| *pause < interval) && pauses.iter().any(|pause| *pause > interval));
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| (4_000..=6_000).contains(&pause.as_millis()))
+        );
+        assert!(
+            pauses.iter().any(|pause| *pause < interval)
+                && pauses.iter().any(|pause| *pause > interval)
+        );
     }
 
     /// An engine that was never ready may still be loading, unless it says itself that it is not ready.
@@ -266,12 +315,19 @@ mod tests {
     fn an_engine_that_was_never_ready_is_down_after_three_probes_or_at_its_word() {
         let config = Health::default();
         let mut verdict = HealthVerdict::default();
-        assert_eq!(verdict.add_result(REFUSES, false, &config), Some("it says that it is not ready"));
+        assert_eq!(
+            verdict.add_result(REFUSES, false, &config),
+            Some("it says that it is not ready")
+        );
         assert_eq!(verdict.standing(&config), Standing::Down);
         let mut verdict = HealthVerdict::default();
         for (probe, why, standing) in [
             (SILENT, "it does not answer in time", Standing::Up),
-            (UNASKED, "the proxy has no room for another connection", Standing::Up),
+            (
+                UNASKED,
+                "the proxy has no room for another connection",
+                Standing::Up,
+            ),
             (BAD, "bad", Standing::Down),
             (SILENT, "it does not answer in time", Standing::Late),
         ] {
@@ -290,10 +346,23 @@ mod tests {
             verdict.standing(&config)
         };
         let found = [GOOD, SILENT, SILENT, SILENT, GOOD].map(|probe| standing(probe, false));
-        assert_eq!(found, [Standing::Up, Standing::Up, Standing::Up, Standing::Late, Standing::Late]);
+        assert_eq!(
+            found,
+            [
+                Standing::Up,
+                Standing::Up,
+                Standing::Up,
+                Standing::Late,
+                Standing::Late
+            ]
+        );
         assert_eq!(standing(BAD, false), Standing::Down);
         assert_eq!(standing(SILENT, false), Standing::Late);
-        assert_eq!(standing(SILENT, true), Standing::Up, "it has just answered a request");
+        assert_eq!(
+            standing(SILENT, true),
+            Standing::Up,
+            "it has just answered a request"
+        );
     }
 
     /// A reload makes a new verdict, which goes on from where the last one stood.
@@ -301,27 +370,47 @@ mod tests {
     fn a_verdict_outlives_a_reload() {
         let config = Health::default();
         let mut ready = HealthVerdict::resumed(None, Standing::Up);
-        assert_eq!(ready.add_result(BAD, false, &config), None, "one failure of an engine that was well");
+        assert_eq!(
+            ready.add_result(BAD, false, &config),
+            None,
+            "one failure of an engine that was well"
+        );
         let mut down = HealthVerdict::resumed(Some("why"), Standing::Down);
         assert_eq!(down.standing(&config), Standing::Down);
-        assert_eq!(down.add_result(GOOD, false, &config), Some("why"), "one success is not enough");
+        assert_eq!(
+            down.add_result(GOOD, false, &config),
+            Some("why"),
+            "one success is not enough"
+        );
         assert_eq!(down.add_result(GOOD, false, &config), None);
         let late = HealthVerdict::resumed(Some("it does not answer in time"), Standing::Late);
         assert_eq!(late.standing(&config), Standing::Late);
         let mut new = HealthVerdict::resumed(Some("not probed yet"), Standing::Up);
         assert_eq!(new.standing(&config), Standing::Up);
-        assert_eq!(new.add_result(BAD, false, &config), Some("bad"), "it was never well");
+        assert_eq!(
+            new.add_result(BAD, false, &config),
+            Some("bad"),
+            "it was never well"
+        );
         assert_eq!(new.add_result(GOOD, false, &config), None);
     }
 
     #[test]
     fn the_configuration_says_how_many_probes_decide() {
-        let config = Health { down_after: 2, up_after: 3, ..Health::default() };
+        let config = Health {
+            down_after: 2,
+            up_after: 3,
+            ..Health::default()
+        };
         let mut verdict = HealthVerdict::default();
         let mut course = |probe| verdict.add_result(probe, false, &config).is_none();
-        let probes = [GOOD, BAD, GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD, BAD];
+        let probes = [
+            GOOD, BAD, GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD, BAD,
+        ];
         let found: Vec<_> = probes.into_iter().map(&mut course).collect();
-        let expected = [true, true, true, true, false, false, false, false, false, false, true, true];
+        let expected = [
+            true, true, true, true, false, false, false, false, false, false, true, true,
+        ];
         assert_eq!(found, expected);
         // An engine that was never well is down after as many failures.
         let mut verdict = HealthVerdict::default();
@@ -343,8 +432,10 @@ mod tests {
                 let counted = Arc::clone(&counted);
                 std::thread::spawn(move || {
                     for line in io::BufReader::new(&stream).lines().map_while(Result::ok) {
-                        counted
-                            .fetch_add(usize::from(line.starts_with("GET /v1/models ")), Ordering::Relaxed);
+                        counted.fetch_add(
+                            usize::from(line.starts_with("GET /v1/models ")),
+                            Ordering::Relaxed,
+                        );
                         if line.is_empty() {
                             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
                             (&stream).write_all(answer.as_bytes()).unwrap();
@@ -365,7 +456,12 @@ mod tests {
             let config = Config::read(&text, &[&Overrides::default()]).unwrap();
             let pool = Pool::new(&config, &Metrics::default()).unwrap();
             let mut probe = Probe::new(&pool.upstreams()[0], Duration::from_secs(60));
-            let found = result(&mut probe, &mut Identification::default(), &Health::default()).await;
+            let found = result(
+                &mut probe,
+                &mut Identification::default(),
+                &Health::default(),
+            )
+            .await;
             assert_eq!(found.is_ok(), is_well, "{found:?}");
             assert_eq!(count.load(Ordering::Relaxed), 1, "{status}");
         }

@@ -32,8 +32,13 @@ impl Hops {
     /// # Errors
     /// Fails if the request has passed through this process before, or through too many: an upstream leads back.
     pub fn read(headers: &HeaderMap) -> Result<Self, Failure> {
-        let given = headers.get(HEADER).and_then(|value| value.to_str().ok()).filter(|given| is_way(given));
-        let Some(given) = given else { return Ok(Self::default()) };
+        let given = headers
+            .get(HEADER)
+            .and_then(|value| value.to_str().ok())
+            .filter(|given| is_way(given));
+        let Some(given) = given else {
+            return Ok(Self::default());
+        };
         let count = given.split(',').count();
         if count >= MOST || given.split(',').any(|id| id == process_id()) {
             return Err(Fault::UpstreamLoop.into());
@@ -70,7 +75,9 @@ mod tests {
     use super::*;
 
     fn read(given: &str) -> Result<String, u16> {
-        let headers = [(HEADER, HeaderValue::try_from(given).unwrap())].into_iter().collect();
+        let headers = [(HEADER, HeaderValue::try_from(given).unwrap())]
+            .into_iter()
+            .collect();
         let hops = Hops::read(&headers).map_err(|failure| failure.status)?;
         Ok(hops.value().to_str().unwrap().to_owned())
     }
@@ -80,11 +87,21 @@ mod tests {
         let other = "0123456789abcdef";
         assert_eq!(Hops::read(&HeaderMap::new()).unwrap().value(), process_id());
         assert_eq!(read(other), Ok(format!("{other},{}", process_id())));
-        for way in [process_id().to_owned(), format!("{other},{}", process_id()), [other; MOST].join(",")] {
+        for way in [
+            process_id().to_owned(),
+            format!("{other},{}", process_id()),
+            [other; MOST].join(","),
+        ] {
             assert_eq!(read(&way), Err(508), "{way}");
         }
         // A value with wrong syntax is ignored.
-        for given in ["", "x", "0123456789abcde", &[other; 100].join(","), &format!("{other};{other}")] {
+        for given in [
+            "",
+            "x",
+            "0123456789abcde",
+            &[other; 100].join(","),
+            &format!("{other};{other}"),
+        ] {
             assert_eq!(read(given), Ok(process_id().to_owned()), "{given}");
         }
     }

@@ -9,7 +9,8 @@
 
 use bytes::{Buf, BytesMut};
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING,
 };
 
 /// Upper limit for the interim answers (1xx) before the answer.
@@ -46,12 +47,20 @@ impl ResponseHead {
 
     /// Creates the head of an HTTP/2 answer, whose stream itself marks the end of the body.
     pub(super) fn of_stream(status: u16, headers: HeaderMap) -> Self {
-        Self { status, headers, framing: BodyFraming::Close, reusable: false }
+        Self {
+            status,
+            headers,
+            framing: BodyFraming::Close,
+            reusable: false,
+        }
     }
 
     /// Takes the head of the answer from the front of `buffer`, past interim answers, which `interim` counts;
     /// `None` while it is incomplete. After too many interim answers, the next one counts as the answer.
-    pub(super) fn take(buffer: &mut BytesMut, interim: &mut usize) -> Result<Option<Self>, Malformed> {
+    pub(super) fn take(
+        buffer: &mut BytesMut,
+        interim: &mut usize,
+    ) -> Result<Option<Self>, Malformed> {
         while let Some((head, length)) = Self::read(buffer)? {
             buffer.advance(length);
             if !matches!(head.status, 100 | 102..=199) || *interim >= MAX_INTERIM {
@@ -80,9 +89,19 @@ impl ResponseHead {
         let status = parsed.code.ok_or(Malformed)?;
         let framing = BodyFraming::of(status, &headers)?;
         let both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
-        let reusable =
-            parsed.version == Some(1) && framing != BodyFraming::Close && !both && !says_close(&headers);
-        Ok(Some((Self { status, headers, framing, reusable }, length)))
+        let reusable = parsed.version == Some(1)
+            && framing != BodyFraming::Close
+            && !both
+            && !says_close(&headers);
+        Ok(Some((
+            Self {
+                status,
+                headers,
+                framing,
+                reusable,
+            },
+            length,
+        )))
     }
 }
 
@@ -104,8 +123,13 @@ fn header_value(bytes: &[u8]) -> Result<HeaderValue, Malformed> {
 }
 
 fn says_close(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("close"))
+    let values = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .any(|word| word.trim().eq_ignore_ascii_case("close"))
 }
 
 /// Framing of a body: the rule for its end.
@@ -154,8 +178,13 @@ impl BodyFraming {
         }
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
         if let Some(coding) = codings.next() {
-            let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
-            return if chunked { Ok(Self::Chunked(ChunkState::START)) } else { Err(Malformed) };
+            let chunked =
+                coding.as_bytes().eq_ignore_ascii_case(b"chunked") && codings.next().is_none();
+            return if chunked {
+                Ok(Self::Chunked(ChunkState::START))
+            } else {
+                Err(Malformed)
+            };
         }
         let mut length = None;
         for value in headers.get_all(CONTENT_LENGTH) {
@@ -181,12 +210,25 @@ impl BodyFraming {
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Split, Malformed> {
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match self {
-            Self::Over => Ok(Split { framing: 0, data: 0 }),
-            Self::Close => Ok(Split { framing: 0, data: bytes.len() }),
+            Self::Over => Ok(Split {
+                framing: 0,
+                data: 0,
+            }),
+            Self::Close => Ok(Split {
+                framing: 0,
+                data: bytes.len(),
+            }),
             Self::Length(left) => {
                 let data = most.min(*left);
-                *self = if data == *left { Self::Over } else { Self::Length(*left - data) };
-                Ok(Split { framing: 0, data: usize::try_from(data).unwrap_or(bytes.len()) })
+                *self = if data == *left {
+                    Self::Over
+                } else {
+                    Self::Length(*left - data)
+                };
+                Ok(Split {
+                    framing: 0,
+                    data: usize::try_from(data).unwrap_or(bytes.len()),
+                })
             }
             Self::Chunked(_) => self.chunked(bytes),
         }
@@ -194,7 +236,9 @@ impl BodyFraming {
 
     fn chunked(&mut self, bytes: &[u8]) -> Result<Split, Malformed> {
         for (framing, byte) in bytes.iter().copied().enumerate() {
-            let Self::Chunked(chunk) = *self else { return Ok(Split { framing, data: 0 }) };
+            let Self::Chunked(chunk) = *self else {
+                return Ok(Split { framing, data: 0 });
+            };
             if let ChunkState::Data { left } = chunk {
                 let here = u64::try_from(bytes.len() - framing).unwrap_or(u64::MAX);
                 let data = here.min(left);
@@ -204,44 +248,104 @@ impl BodyFraming {
                     ChunkState::Data { left: left - data }
                 };
                 *self = Self::Chunked(next);
-                return Ok(Split { framing, data: usize::try_from(data).unwrap_or(0) });
+                return Ok(Split {
+                    framing,
+                    data: usize::try_from(data).unwrap_or(0),
+                });
             }
             *self = chunk.after(byte)?;
         }
-        Ok(Split { framing: bytes.len(), data: 0 })
+        Ok(Split {
+            framing: bytes.len(),
+            data: 0,
+        })
     }
 }
 
 impl ChunkState {
-    const START: Self = Self::Size { value: 0, digits: 0 };
+    const START: Self = Self::Size {
+        value: 0,
+        digits: 0,
+    };
 
     fn after(self, byte: u8) -> Result<BodyFraming, Malformed> {
         let next = match (self, byte) {
             (Self::Size { value, digits: 1.. }, b'\r') => Self::SizeEnd { value },
-            (Self::Size { value, digits: 1.. }, b';' | b' ' | b'\t') => Self::Extension { value, skipped: 0 },
+            (Self::Size { value, digits: 1.. }, b';' | b' ' | b'\t') => {
+                Self::Extension { value, skipped: 0 }
+            }
             (Self::Size { value, digits }, byte) => {
-                let digit = char::from(byte).to_digit(16).filter(|_| digits < 15).ok_or(Malformed)?;
-                Self::Size { value: value * 16 + u64::from(digit), digits: digits + 1 }
+                let digit = char::from(byte)
+                    .to_digit(16)
+                    .filter(|_| digits < 15)
+                    .ok_or(Malformed)?;
+                Self::Size {
+                    value: value * 16 + u64::from(digit),
+                    digits: digits + 1,
+                }
             }
             (Self::Extension { value, .. }, b'\r') => Self::SizeEnd { value },
-            (Self::Extension { skipped: SKIPPED.., .. }, _) | (Self::Extension { .. }, b'\n') => {
+            (
+                Self::Extension {
+                    skipped: SKIPPED.., ..
+                },
+                _,
+            )
+            | (Self::Extension { .. }, b'\n') => {
                 return Err(Malformed);
             }
-            (Self::Extension { value, skipped }, _) => Self::Extension { value, skipped: skipped + 1 },
-            (Self::SizeEnd { value: 0 }, b'\n') => Self::Trailer { empty: true, cr: false, skipped: 0 },
+            (Self::Extension { value, skipped }, _) => Self::Extension {
+                value,
+                skipped: skipped + 1,
+            },
+            (Self::SizeEnd { value: 0 }, b'\n') => Self::Trailer {
+                empty: true,
+                cr: false,
+                skipped: 0,
+            },
             (Self::SizeEnd { value }, b'\n') => Self::Data { left: value },
             (Self::DataEnd { cr: false }, b'\r') => Self::DataEnd { cr: true },
             (Self::DataEnd { cr: true }, b'\n') => Self::START,
-            (Self::Trailer { empty: true, cr: true, .. }, b'\n') => return Ok(BodyFraming::Over),
-            (Self::Trailer { cr: true, skipped, .. }, b'\n') => {
-                Self::Trailer { empty: true, cr: false, skipped }
-            }
-            (Self::Trailer { cr: false, empty, skipped }, b'\r') => {
-                Self::Trailer { empty, cr: true, skipped }
-            }
-            (Self::Trailer { cr: false, skipped, .. }, byte) if byte != b'\n' && skipped < SKIPPED => {
-                Self::Trailer { empty: false, cr: false, skipped: skipped + 1 }
-            }
+            (
+                Self::Trailer {
+                    empty: true,
+                    cr: true,
+                    ..
+                },
+                b'\n',
+            ) => return Ok(BodyFraming::Over),
+            (
+                Self::Trailer {
+                    cr: true, skipped, ..
+                },
+                b'\n',
+            ) => Self::Trailer {
+                empty: true,
+                cr: false,
+                skipped,
+            },
+            (
+                Self::Trailer {
+                    cr: false,
+                    empty,
+                    skipped,
+                },
+                b'\r',
+            ) => Self::Trailer {
+                empty,
+                cr: true,
+                skipped,
+            },
+            (
+                Self::Trailer {
+                    cr: false, skipped, ..
+                },
+                byte,
+            ) if byte != b'\n' && skipped < SKIPPED => Self::Trailer {
+                empty: false,
+                cr: false,
+                skipped: skipped + 1,
+            },
             _ => return Err(Malformed),
         };
         Ok(BodyFraming::Chunked(next))
@@ -275,9 +379,14 @@ mod tests {
     fn chunks_cut_anywhere() {
         let text = b"5\r\nhello\r\n0010;a=b\r\n, this is a body\r\n0\r\nx: y\r\n\r\nrest";
         for size in 1..=text.len() {
-            let (found, framing, used) = body(BodyFraming::Chunked(ChunkState::START), text, size).unwrap();
+            let (found, framing, used) =
+                body(BodyFraming::Chunked(ChunkState::START), text, size).unwrap();
             assert_eq!(found, b"hello, this is a body", "{size}");
-            assert_eq!((framing, &text[used..]), (BodyFraming::Over, &b"rest"[..]), "{size}");
+            assert_eq!(
+                (framing, &text[used..]),
+                (BodyFraming::Over, &b"rest"[..]),
+                "{size}"
+            );
         }
     }
 
@@ -300,17 +409,55 @@ mod tests {
             "0\r\nx: y\n\r\n",
             "5\rhello",
         ] {
-            assert!(body(BodyFraming::Chunked(ChunkState::START), text.as_bytes(), 64).is_err(), "{text:?}");
+            assert!(
+                body(BodyFraming::Chunked(ChunkState::START), text.as_bytes(), 64).is_err(),
+                "{text:?}"
+            );
         }
         let extension = format!("5;{}\r\nhello", "x".repeat(20_000));
-        assert!(body(BodyFraming::Chunked(ChunkState::START), extension.as_bytes(), 4096).is_err());
+        assert!(
+            body(
+                BodyFraming::Chunked(ChunkState::START),
+                extension.as_bytes(),
+                4096
+            )
+            .is_err()
+        );
         let trailers = format!("0\r\n{}\r\n", "x: y\r\n".repeat(20_000));
-        assert!(body(BodyFraming::Chunked(ChunkState::START), trailers.as_bytes(), 4096).is_err());
+        assert!(
+            body(
+                BodyFraming::Chunked(ChunkState::START),
+                trailers.as_bytes(),
+                4096
+            )
+            .is_err()
+        );
         // The most that is allowed.
-        assert!(body(BodyFraming::Chunked(ChunkState::START), b"000000000000005\r\nhello", 64).is_ok());
+        assert!(
+            body(
+                BodyFraming::Chunked(ChunkState::START),
+                b"000000000000005\r\nhello",
+                64
+            )
+            .is_ok()
+        );
         let trailer = |bytes: usize| format!("0\r\n{}\r\n\r\n", "x".repeat(bytes));
-        assert!(body(BodyFraming::Chunked(ChunkState::START), trailer(16_384).as_bytes(), 4096).is_ok());
-        assert!(body(BodyFraming::Chunked(ChunkState::START), trailer(16_385).as_bytes(), 4096).is_err());
+        assert!(
+            body(
+                BodyFraming::Chunked(ChunkState::START),
+                trailer(16_384).as_bytes(),
+                4096
+            )
+            .is_ok()
+        );
+        assert!(
+            body(
+                BodyFraming::Chunked(ChunkState::START),
+                trailer(16_385).as_bytes(),
+                4096
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -319,19 +466,39 @@ mod tests {
         for (lines, framing, reusable) in [
             ("200 OK\r\ncontent-length: 5", BodyFraming::Length(5), true),
             ("200 OK\r\ncontent-length: 0", BodyFraming::Over, true),
-            ("200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5", BodyFraming::Length(5), true),
-            ("200\r\ntransfer-encoding: Chunked", BodyFraming::Chunked(ChunkState::START), true),
+            (
+                "200 OK\r\ncontent-length: 5, 5\r\ncontent-length: 5",
+                BodyFraming::Length(5),
+                true,
+            ),
+            (
+                "200\r\ntransfer-encoding: Chunked",
+                BodyFraming::Chunked(ChunkState::START),
+                true,
+            ),
             (
                 "200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
                 BodyFraming::Chunked(ChunkState::START),
                 false,
             ),
-            ("200 OK\r\ncontent-length: 5\r\nconnection: x, Close", BodyFraming::Length(5), false),
+            (
+                "200 OK\r\ncontent-length: 5\r\nconnection: x, Close",
+                BodyFraming::Length(5),
+                false,
+            ),
             ("200 OK", BodyFraming::Close, false),
-            ("204 No Content\r\ncontent-length: 5", BodyFraming::Over, true),
+            (
+                "204 No Content\r\ncontent-length: 5",
+                BodyFraming::Over,
+                true,
+            ),
         ] {
             let (head, _) = head(lines).unwrap().unwrap();
-            assert_eq!((head.framing, head.reusable), (framing, reusable), "{lines}");
+            assert_eq!(
+                (head.framing, head.reusable),
+                (framing, reusable),
+                "{lines}"
+            );
         }
         for lines in [
             "200 OK\r\ncontent-length: -1",
@@ -346,9 +513,17 @@ mod tests {
         ] {
             assert!(head(lines).is_err(), "{lines}");
         }
-        assert!(ResponseHead::read(b"HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
+        assert!(
+            ResponseHead::read(b"HTTP/1.1 200 OK\r\ncontent-le")
+                .unwrap()
+                .is_none()
+        );
         let unfinished = |bytes: usize| format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(bytes - 20));
-        assert!(ResponseHead::read(unfinished(65_535).as_bytes()).unwrap().is_none());
+        assert!(
+            ResponseHead::read(unfinished(65_535).as_bytes())
+                .unwrap()
+                .is_none()
+        );
         assert!(ResponseHead::read(unfinished(65_536).as_bytes()).is_err());
         assert!(ResponseHead::read(unfinished(70_000).as_bytes()).is_err());
         assert!(ResponseHead::read(b"SSH-2.0-x\r\n").is_err());
@@ -361,10 +536,15 @@ mod tests {
             ("", false),
             ("content-encoding: Identity\r\n", false),
             ("content-encoding: gzip\r\n", true),
-            ("content-encoding: identity\r\ncontent-encoding: br\r\n", true),
+            (
+                "content-encoding: identity\r\ncontent-encoding: br\r\n",
+                true,
+            ),
         ] {
             let (head, _) =
-                ResponseHead::read(format!("HTTP/1.1 200 OK\r\n{lines}\r\n").as_bytes()).unwrap().unwrap();
+                ResponseHead::read(format!("HTTP/1.1 200 OK\r\n{lines}\r\n").as_bytes())
+                    .unwrap()
+                    .unwrap();
             assert_eq!(head.is_encoded(), is_encoded, "{lines}");
         }
     }
@@ -375,13 +555,32 @@ mod tests {
         let take = |text: &str| {
             let (mut buffer, mut interim) = (BytesMut::from(text), 0);
             let head = ResponseHead::take(&mut buffer, &mut interim).unwrap();
-            (head.map(|head| head.status), interim, String::from_utf8(buffer.to_vec()).unwrap())
+            (
+                head.map(|head| head.status),
+                interim,
+                String::from_utf8(buffer.to_vec()).unwrap(),
+            )
         };
-        let (interim, good) = ("HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n");
-        assert_eq!(take(&format!("{good}body")), (Some(200), 0, "body".to_owned()));
-        assert_eq!(take(&format!("{}{good}body", interim.repeat(8))), (Some(200), 8, "body".to_owned()));
-        assert_eq!(take(&format!("{}{good}", interim.repeat(9))), (Some(103), 8, good.to_owned()));
-        assert_eq!(take(&format!("{interim}HTTP/1.1 2")), (None, 1, "HTTP/1.1 2".to_owned()));
+        let (interim, good) = (
+            "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+        );
+        assert_eq!(
+            take(&format!("{good}body")),
+            (Some(200), 0, "body".to_owned())
+        );
+        assert_eq!(
+            take(&format!("{}{good}body", interim.repeat(8))),
+            (Some(200), 8, "body".to_owned())
+        );
+        assert_eq!(
+            take(&format!("{}{good}", interim.repeat(9))),
+            (Some(103), 8, good.to_owned())
+        );
+        assert_eq!(
+            take(&format!("{interim}HTTP/1.1 2")),
+            (None, 1, "HTTP/1.1 2".to_owned())
+        );
         let switched = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
         assert_eq!(take(switched), (Some(101), 0, String::new()));
     }

@@ -19,7 +19,8 @@ use bytes::Bytes;
 use h2::client::{Builder, ResponseFuture};
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
+    USER_AGENT,
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request, Response};
@@ -81,7 +82,9 @@ impl ConnectionPool {
 
     /// Drops connections that are closed or idle for longer than `pool_idle`.
     pub(super) fn sweep(&self) {
-        self.all.lock().retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
+        self.all
+            .lock()
+            .retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
     }
 
     /// Forgets the connections, and keeps none from now on: idle ones close now, others after their last stream.
@@ -138,7 +141,9 @@ impl ConnectionPool {
             return Err(Error::from(fault).with_class(RetryClass::Unsent));
         }
         let made = connect.await;
-        made.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), to, error.public.fault)))
+        made.inspect_err(|error| {
+            *self.failed.lock() = Some((Instant::now(), to, error.public.fault))
+        })
     }
 
     /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
@@ -174,11 +179,21 @@ impl ConnectionPool {
             ended: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
         });
-        #[expect(clippy::disallowed_methods, reason = "it drives a connection, for all requests on it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it drives a connection, for all requests on it"
+        )]
         tokio::spawn(drive(driver, pings, Arc::clone(&state)));
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let connection = Http2Connection { number, to: raw.to, requests, state };
-        let place = connection.take_slot().ok_or_else(|| io::Error::other("it allows no requests"))?;
+        let connection = Http2Connection {
+            number,
+            to: raw.to,
+            requests,
+            state,
+        };
+        let place = connection
+            .take_slot()
+            .ok_or_else(|| io::Error::other("it allows no requests"))?;
         let mut all = self.all.lock();
         if !self.retired.load(Ordering::Relaxed) {
             all.push(connection);
@@ -188,7 +203,12 @@ impl ConnectionPool {
     }
 
     /// Builds the head of a request; `None` if a part of it is not valid in HTTP/2.
-    pub(super) fn head(&self, request: &Outgoing, prefix: &str, peer: &Arc<Peer>) -> Option<Request<()>> {
+    pub(super) fn head(
+        &self,
+        request: &Outgoing,
+        prefix: &str,
+        peer: &Arc<Peer>,
+    ) -> Option<Request<()>> {
         let path = format!("{prefix}{}", request.path);
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
@@ -196,7 +216,11 @@ impl ConnectionPool {
             .path_and_query(PathAndQuery::try_from(path).ok()?);
         let mut head = Request::new(());
         *head.uri_mut() = uri.build().ok()?;
-        *head.method_mut() = if request.method == "POST" { Method::POST } else { Method::GET };
+        *head.method_mut() = if request.method == "POST" {
+            Method::POST
+        } else {
+            Method::GET
+        };
         let headers = head.headers_mut();
         let agent = concat!("samewire/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
@@ -241,7 +265,10 @@ async fn until_silent(mut pings: PingPong, state: &ConnectionShared) {
     loop {
         tokio::time::sleep(PING_INTERVAL).await;
         if state.streams.load(Ordering::Relaxed) > 0
-            && !matches!(tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await, Ok(Ok(_)))
+            && !matches!(
+                tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await,
+                Ok(Ok(_))
+            )
         {
             return;
         }
@@ -262,14 +289,23 @@ pub(super) async fn exchange(
     let sent = place.connection.requests.send_request(head, is_over);
     // An error here means that the request has not left this process.
     let (response, mut stream) = sent.map_err(|error| refused(&error))?;
-    let mut response = FinalAnswer { response, interim: 0 };
+    let mut response = FinalAnswer {
+        response,
+        interim: 0,
+    };
     let mut upload;
     let response = match &request.upload {
         Some(rest) => {
-            upload = Some(UploadState::new(stream, request.body.joined(), rest.clone()));
+            upload = Some(UploadState::new(
+                stream,
+                request.body.joined(),
+                rest.clone(),
+            ));
             let answered = std::future::poll_fn(|cx| match drive_upload(&mut upload, cx) {
                 Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
-                Err(failure) => Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never))),
+                Err(failure) => {
+                    Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never)))
+                }
             });
             answered.await?
         }
@@ -290,11 +326,22 @@ pub(super) async fn exchange(
     });
     let (head, body) = response?.into_parts();
     place.connection.state.served.store(true, Ordering::Relaxed);
-    place.connection.state.received.fetch_add(1, Ordering::Relaxed);
+    place
+        .connection
+        .state
+        .received
+        .fetch_add(1, Ordering::Relaxed);
     let head = ResponseHead::of_stream(head.status.as_u16(), head.headers);
     // An engine that refuses the request need not get the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
-    Ok(Answer::of_stream(head, Stream { body, place, upload }))
+    Ok(Answer::of_stream(
+        head,
+        Stream {
+            body,
+            place,
+            upload,
+        },
+    ))
 }
 
 /// Answer of the engine, past its interim answers.
@@ -325,14 +372,23 @@ impl Future for FinalAnswer {
 /// # Errors
 /// Fails if the client's body breaks off.
 fn drive_upload(upload: &mut Option<UploadState>, cx: &mut Context<'_>) -> Result<(), Failure> {
-    let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
+    let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else {
+        return Ok(());
+    };
     *upload = None;
-    if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }
+    if let Sent::Broken(failure) = sent {
+        Err(failure)
+    } else {
+        Ok(())
+    }
 }
 
 /// Waits for room for a part of the body. Returns false if none will come.
 async fn is_given_room(stream: &mut SendStream<Bytes>) -> bool {
-    matches!(std::future::poll_fn(|cx| stream.poll_capacity(cx)).await, Some(Ok(_)))
+    matches!(
+        std::future::poll_fn(|cx| stream.poll_capacity(cx)).await,
+        Some(Ok(_))
+    )
 }
 
 /// Sends the body, as far as the engine accepts it. `left`: the number of bytes that have not been sent.
@@ -359,19 +415,29 @@ fn io_error(error: &h2::Error) -> io::Error {
     match error.get_io() {
         Some(error) => io::Error::new(error.kind(), error.to_string()),
         // The engine's own debug data is left out: it may contain anything.
-        None => io::Error::other(error.reason().map_or_else(String::new, |reason| reason.to_string())),
+        None => io::Error::other(
+            error
+                .reason()
+                .map_or_else(String::new, |reason| reason.to_string()),
+        ),
     }
 }
 
 fn refused(error: &h2::Error) -> Error {
-    Error { stale: true, ..Error::from(Fault::Unreachable).with_source(&io_error(error)) }
+    Error {
+        stale: true,
+        ..Error::from(Fault::Unreachable).with_source(&io_error(error))
+    }
 }
 
 fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     let reason = error.reason();
     // A stream above the last one that a GOAWAY names was not processed.
-    let untouched =
-        error.is_go_away() || matches!(reason, Some(Reason::REFUSED_STREAM | Reason::HTTP_1_1_REQUIRED));
+    let untouched = error.is_go_away()
+        || matches!(
+            reason,
+            Some(Reason::REFUSED_STREAM | Reason::HTTP_1_1_REQUIRED)
+        );
     if error.is_remote() && untouched {
         return refused(error);
     }
@@ -384,7 +450,10 @@ fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     // No data for any request since then: the connection was already dead.
     let silent = place.connection.state.received.load(Ordering::Relaxed) == place.heard;
     let aged = error.is_io() && served && silent;
-    Error { stale: aged, ..Error::from(Fault::Reset).with_source(&io_error(error)) }
+    Error {
+        stale: aged,
+        ..Error::from(Fault::Reset).with_source(&io_error(error))
+    }
 }
 
 #[cfg(test)]
@@ -406,7 +475,9 @@ mod tests {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let mut builder = h2::server::Builder::new();
-                let handshake = builder.max_concurrent_streams(2).handshake::<_, Bytes>(stream);
+                let handshake = builder
+                    .max_concurrent_streams(2)
+                    .handshake::<_, Bytes>(stream);
                 #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
                 tokio::spawn(async move {
                     let mut connection = handshake.await.unwrap();
@@ -427,16 +498,25 @@ mod tests {
             let stream = TcpStream::connect(to).await.unwrap().into();
             Ok(pool.handshake(Connection { stream, to }).await.unwrap())
         };
-        pool.take_slot_or_connect(Some(to), after, connect).await.unwrap()
+        pool.take_slot_or_connect(Some(to), after, connect)
+            .await
+            .unwrap()
     }
 
     fn kept(pool: &ConnectionPool) -> Vec<u64> {
-        pool.all.lock().iter().map(|connection| connection.number).collect()
+        pool.all
+            .lock()
+            .iter()
+            .map(|connection| connection.number)
+            .collect()
     }
 
     /// Lets the last request of each kept connection have ended so long ago that the connection is old.
     fn age(pool: &ConnectionPool) {
-        pool.all.lock().iter().for_each(|connection| *connection.state.since.lock() -= PATIENCE);
+        pool.all
+            .lock()
+            .iter()
+            .for_each(|connection| *connection.state.since.lock() -= PATIENCE);
     }
 
     #[tokio::test]
@@ -446,12 +526,23 @@ mod tests {
         let [a, b] = [slot(&pool, to, 0).await, slot(&pool, to, 0).await];
         assert_eq!([a.number(), b.number()], [1, 1]);
         assert_eq!((pool.newest_number(), pool.last_address()), (1, Some(to)));
-        assert!(pool.take_slot(Some(to), 0).is_none(), "both streams are in use");
+        assert!(
+            pool.take_slot(Some(to), 0).is_none(),
+            "both streams are in use"
+        );
         let c = slot(&pool, to, 0).await;
         assert_eq!((c.number(), pool.newest_number()), (2, 2));
         drop(a);
-        assert_eq!(slot(&pool, to, 0).await.number(), 1, "a stream is free again");
-        assert_eq!(slot(&pool, to, 1).await.number(), 2, "a later connection is wanted");
+        assert_eq!(
+            slot(&pool, to, 0).await.number(),
+            1,
+            "a stream is free again"
+        );
+        assert_eq!(
+            slot(&pool, to, 1).await.number(),
+            2,
+            "a later connection is wanted"
+        );
         assert_eq!(slot(&pool, to, 2).await.number(), 3);
         assert_eq!(kept(&pool), [1, 2, 3]);
     }
@@ -462,9 +553,15 @@ mod tests {
         drop(slot(&pool, to, 0).await);
         let other = SocketAddr::new(to.ip(), to.port() ^ 1);
         assert!(pool.take_slot(Some(other), 0).is_none());
-        assert!(pool.take_slot(Some(to), 1).is_none(), "no later one is there");
+        assert!(
+            pool.take_slot(Some(to), 1).is_none(),
+            "no later one is there"
+        );
         assert!(pool.take_slot(Some(to), 0).is_some());
-        assert!(pool.take_slot(None, 0).is_some(), "without an address, any will do");
+        assert!(
+            pool.take_slot(None, 0).is_some(),
+            "without an address, any will do"
+        );
     }
 
     #[tokio::test]
@@ -479,9 +576,17 @@ mod tests {
         assert_eq!(kept(&pool), [1], "a request is under way on it");
         drop(held);
         pool.sweep();
-        assert_eq!(kept(&pool), [1], "the time counts from the end of the last request");
+        assert_eq!(
+            kept(&pool),
+            [1],
+            "the time counts from the end of the last request"
+        );
         age(&pool);
-        assert_eq!(slot(&pool, to, 0).await.number(), 2, "the old one is not used");
+        assert_eq!(
+            slot(&pool, to, 0).await.number(),
+            2,
+            "the old one is not used"
+        );
         assert_eq!(kept(&pool), [2]);
         age(&pool);
         pool.sweep();
@@ -492,9 +597,15 @@ mod tests {
     async fn connections_that_have_ended_are_not_used() {
         let (to, pool) = (engine().await, pool());
         drop(slot(&pool, to, 0).await);
-        pool.all.lock()[0].state.ended.store(true, Ordering::Relaxed);
+        pool.all.lock()[0]
+            .state
+            .ended
+            .store(true, Ordering::Relaxed);
         assert_eq!(slot(&pool, to, 0).await.number(), 2);
-        pool.all.lock()[0].state.ended.store(true, Ordering::Relaxed);
+        pool.all.lock()[0]
+            .state
+            .ended
+            .store(true, Ordering::Relaxed);
         pool.sweep();
         assert_eq!(kept(&pool), [0; 0]);
     }
@@ -509,7 +620,11 @@ mod tests {
         assert_eq!(kept(&pool), [2]);
         pool.retire();
         assert_eq!(kept(&pool), [0; 0]);
-        assert_eq!(slot(&pool, to, 0).await.number(), 3, "requests that still come are served");
+        assert_eq!(
+            slot(&pool, to, 0).await.number(),
+            3,
+            "requests that still come are served"
+        );
         assert_eq!(kept(&pool), [0; 0]);
     }
 
@@ -531,11 +646,17 @@ mod tests {
             }
         };
         let failure = (Fault::Timeout, RetryClass::Unsent);
-        assert_eq!(tokio::join!(take(None), take(None), take(None)), (failure, failure, failure));
+        assert_eq!(
+            tokio::join!(take(None), take(None), take(None)),
+            (failure, failure, failure)
+        );
         assert_eq!(tries.load(Ordering::Relaxed), 1);
         assert_eq!(take(None).await, failure);
         assert_eq!(tries.load(Ordering::Relaxed), 2);
-        assert_eq!(tokio::join!(take(one), take(one), take(other)), (failure, failure, failure));
+        assert_eq!(
+            tokio::join!(take(one), take(one), take(other)),
+            (failure, failure, failure)
+        );
         assert_eq!(tries.load(Ordering::Relaxed), 4);
     }
 
@@ -574,10 +695,18 @@ mod tests {
     #[tokio::test]
     async fn a_retry_is_sent_again_if_its_stream_is_refused() {
         for is_retry in [false, true] {
-            let refuse = |mut respond: SendResponse<Bytes>| respond.send_reset(Reason::REFUSED_STREAM);
+            let refuse =
+                |mut respond: SendResponse<Bytes>| respond.send_reset(Reason::REFUSED_STREAM);
             let (url, count) = engine_that_begins_with(refuse).await;
-            let request = Outgoing { is_retry, ..Outgoing::for_test("POST") };
-            assert_eq!(client(&url).send(&request).await.unwrap().head.status, 200, "{is_retry}");
+            let request = Outgoing {
+                is_retry,
+                ..Outgoing::for_test("POST")
+            };
+            assert_eq!(
+                client(&url).send(&request).await.unwrap().head.status,
+                200,
+                "{is_retry}"
+            );
             assert_eq!(count.load(Ordering::Relaxed), 2, "{is_retry}");
         }
     }
@@ -596,7 +725,10 @@ mod tests {
         assert_eq!(client(&url).send(&request).await.unwrap().head.status, 200);
         let (url, count) = engine_that_begins_with(answer::<{ MAX_INTERIM + 1 }>).await;
         let error = client(&url).send(&request).await.unwrap_err();
-        assert_eq!((error.public.fault, error.class), (Fault::InvalidResponse, RetryClass::MaybeProcessed));
+        assert_eq!(
+            (error.public.fault, error.class),
+            (Fault::InvalidResponse, RetryClass::MaybeProcessed)
+        );
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
@@ -626,7 +758,13 @@ mod tests {
             let (url, _) = engine_that_begins_with(answer).await;
             let (client, polls) = (client(&url), Arc::new(AtomicUsize::new(0)));
             let upload = Some(Upload::new(Nothing(Arc::clone(&polls)), None));
-            let mut answer = client.send(&Outgoing { upload, ..Outgoing::for_test("POST") }).await.unwrap();
+            let mut answer = client
+                .send(&Outgoing {
+                    upload,
+                    ..Outgoing::for_test("POST")
+                })
+                .await
+                .unwrap();
             assert_eq!(answer.head.status, status);
             let before = polls.load(Ordering::Relaxed);
             assert_eq!(answer.collect(100).await.unwrap(), "ab");
@@ -655,7 +793,9 @@ mod tests {
                         body.flow_control().release_capacity(piece.len()).unwrap();
                     }
                     let mut answer = begun.unwrap_or_else(head);
-                    answer.send_data(Bytes::from(count.to_string()), true).unwrap();
+                    answer
+                        .send_data(Bytes::from(count.to_string()), true)
+                        .unwrap();
                 });
             }
         });
@@ -667,7 +807,9 @@ mod tests {
 
     impl Source for Pieces {
         fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+            let Some(left) = self.0.checked_sub(1) else {
+                return Poll::Ready(None);
+            };
             self.0 = left;
             Poll::Ready(Some(Ok(Bytes::from(vec![b'x'; 100_000]))))
         }
@@ -677,14 +819,25 @@ mod tests {
     async fn bodies_larger_than_a_window_are_sent_whole() {
         for begins in [false, true] {
             let client = client(&engine_that_counts(begins).await);
-            for (whole, pieces, expected) in
-                [(300_000, None, "300000"), (5, Some(3), "300005"), (0, Some(0), "0")]
-            {
+            for (whole, pieces, expected) in [
+                (300_000, None, "300000"),
+                (5, Some(3), "300005"),
+                (0, Some(0), "0"),
+            ] {
                 let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
                 let body = [whole / 3, whole / 3, whole - whole / 3 * 2];
-                let body = body.map(|length| Bytes::from(vec![b'x'; length])).into_iter().collect();
-                let mut answer =
-                    client.send(&Outgoing { body, upload, ..Outgoing::for_test("POST") }).await.unwrap();
+                let body = body
+                    .map(|length| Bytes::from(vec![b'x'; length]))
+                    .into_iter()
+                    .collect();
+                let mut answer = client
+                    .send(&Outgoing {
+                        body,
+                        upload,
+                        ..Outgoing::for_test("POST")
+                    })
+                    .await
+                    .unwrap();
                 assert_eq!(answer.collect(100).await.unwrap(), expected, "{begins}");
             }
         }

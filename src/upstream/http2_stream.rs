@@ -49,7 +49,10 @@ pub(super) struct StreamSlot {
 impl Drop for StreamSlot {
     fn drop(&mut self) {
         *self.connection.state.since.lock() = Instant::now();
-        self.connection.state.streams.fetch_sub(1, Ordering::Relaxed);
+        self.connection
+            .state
+            .streams
+            .fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -69,7 +72,10 @@ impl Http2Connection {
             return None;
         }
         self.state.streams.fetch_add(1, Ordering::Relaxed);
-        Some(StreamSlot { connection: self.clone(), heard: self.state.received.load(Ordering::Relaxed) })
+        Some(StreamSlot {
+            connection: self.clone(),
+            heard: self.state.received.load(Ordering::Relaxed),
+        })
     }
 
     /// Returns true if the connection is not known to have ended, so that requests may be sent on it.
@@ -118,11 +124,19 @@ impl Stream {
         }
         let piece = match std::task::ready!(self.body.poll_data(cx)) {
             Some(Ok(bytes)) => {
-                self.place.connection.state.received.fetch_add(1, Ordering::Relaxed);
+                self.place
+                    .connection
+                    .state
+                    .received
+                    .fetch_add(1, Ordering::Relaxed);
                 sink(&bytes);
                 // Fails only for a stream that has ended, which receives no more data.
                 let _ = self.body.flow_control().release_capacity(bytes.len());
-                if self.body.is_end_stream() { ReadProgress::Last } else { ReadProgress::Some }
+                if self.body.is_end_stream() {
+                    ReadProgress::Last
+                } else {
+                    ReadProgress::Some
+                }
             }
             None => ReadProgress::Last,
             Some(Err(error)) if error.is_library() => ReadProgress::Malformed,

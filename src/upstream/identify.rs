@@ -47,14 +47,21 @@ impl Identification {
 
     /// Returns the routes to request for the load, with their indices: all of them at first, later only the one that
     /// replied.
-    fn loads(&self, engine: &'static Engine) -> impl Iterator<Item = (usize, &'static LoadRoute)> + use<> {
+    fn loads(
+        &self,
+        engine: &'static Engine,
+    ) -> impl Iterator<Item = (usize, &'static LoadRoute)> + use<> {
         let all = engine.detection.loads;
         let few = match self.load {
             LoadSource::Unknown => all,
             LoadSource::At(at) => all.get(at..=at).unwrap_or_default(),
             LoadSource::Nowhere => &[],
         };
-        let first = if let LoadSource::At(at) = self.load { at } else { 0 };
+        let first = if let LoadSource::At(at) = self.load {
+            at
+        } else {
+            0
+        };
         (first..).zip(few)
     }
 }
@@ -77,7 +84,9 @@ pub(super) async fn identify_if_due(
     config: &Health,
 ) {
     let upstream = probe.upstream;
-    let other = probe.owner.is_some_and(|owner| owner != upstream.identity().engine);
+    let other = probe
+        .owner
+        .is_some_and(|owner| owner != upstream.identity().engine);
     if upstream.take_doubt() || other && !upstream.config.engine.is_known() {
         doubt(upstream, identification);
     }
@@ -88,11 +97,17 @@ pub(super) async fn identify_if_due(
         tracing::debug!(upstream = upstream.config.name, what = %found, is_whole, "an engine was looked at");
         upstream.set_detected(found);
         if let Ok(Ok(())) = told {
-            *identification = Identification { last: Some(Instant::now()), load: LoadSource::Unknown };
+            *identification = Identification {
+                last: Some(Instant::now()),
+                load: LoadSource::Unknown,
+            };
         }
     }
     let busy = match config.engine_load {
-        true => timeout(probe.timeout, load(probe, identification)).await.ok().flatten(),
+        true => timeout(probe.timeout, load(probe, identification))
+            .await
+            .ok()
+            .flatten(),
         false => None,
     };
     upstream.set_busy(busy);
@@ -102,7 +117,9 @@ async fn identify(probe: &mut Probe<'_>, found: &mut DetectedEngine) -> Result<(
     let mut replies = Replies::new();
     match probe.owner {
         Some(engine) => found.set_engine(engine, Evidence::Route("/v1/models")),
-        None if found.evidence != Evidence::Configuration => find_engine(probe, found, &mut replies).await?,
+        None if found.evidence != Evidence::Configuration => {
+            find_engine(probe, found, &mut replies).await?
+        }
         None => {}
     }
     read_version(probe, found, &mut replies).await?;
@@ -143,7 +160,9 @@ async fn read_version(
         if place.version.is_none() {
             continue;
         }
-        let Some(body) = reply(probe, place.path, replies).await?.good() else { continue };
+        let Some(body) = reply(probe, place.path, replies).await?.good() else {
+            continue;
+        };
         let told = place.read(body);
         if told.says_version {
             found.set_version(told.version, Evidence::Route(place.path));
@@ -169,7 +188,10 @@ async fn read_front(
     let front = match other.filter(|other| other.is_possible(version, server)) {
         Some(other) => {
             let reply = reply(probe, other.missing_route, replies).await?;
-            other.decide(server, RouteAnswer::of(reply.status, reply.body.as_deref().unwrap_or_default()))
+            other.decide(
+                server,
+                RouteAnswer::of(reply.status, reply.body.as_deref().unwrap_or_default()),
+            )
         }
         None => Front::Own,
     };
@@ -190,7 +212,10 @@ async fn reply<'r>(
 }
 
 /// Returns the engine's load, and how many of its requests come from other clients.
-async fn load(probe: &mut Probe<'_>, identification: &mut Identification) -> Option<(EngineLoad, u64)> {
+async fn load(
+    probe: &mut Probe<'_>,
+    identification: &mut Identification,
+) -> Option<(EngineLoad, u64)> {
     let upstream = probe.upstream;
     for (at, load) in identification.loads(upstream.identity().engine) {
         let before = upstream.under_way();
@@ -228,18 +253,32 @@ mod tests {
         assert!(identification.is_due(Duration::from_secs(60)));
         identification.last = Some(Instant::now());
         identification.invalidate();
-        assert!(identification.is_due(Duration::from_secs(3600)), "another engine may be there");
+        assert!(
+            identification.is_due(Duration::from_secs(3600)),
+            "another engine may be there"
+        );
     }
 
     /// Checks that all routes are requested for the load until one has replied, and then that one alone.
     #[test]
     fn load_is_read_from_the_route_that_has_replied() {
         let engine = named("sglang").unwrap();
-        let routes: Vec<_> = engine.detection.loads.iter().map(|load| load.path).collect();
+        let routes: Vec<_> = engine
+            .detection
+            .loads
+            .iter()
+            .map(|load| load.path)
+            .collect();
         assert!(routes.len() > 1, "{routes:?}");
         let routes_of = |load| {
-            let identification = Identification { load, ..Identification::default() };
-            identification.loads(engine).map(|(at, load)| (at, load.path)).collect::<Vec<_>>()
+            let identification = Identification {
+                load,
+                ..Identification::default()
+            };
+            identification
+                .loads(engine)
+                .map(|(at, load)| (at, load.path))
+                .collect::<Vec<_>>()
         };
         let all: Vec<_> = routes.iter().copied().enumerate().collect();
         assert_eq!(routes_of(LoadSource::Unknown), all);
@@ -250,7 +289,10 @@ mod tests {
     /// Only a complete body with status 200 tells something about an engine.
     #[test]
     fn a_reply_is_good_with_status_200_and_its_body() {
-        let reply = |status, body: Option<&str>| ProbeReply { status, body: body.map(Into::into) };
+        let reply = |status, body: Option<&str>| ProbeReply {
+            status,
+            body: body.map(Into::into),
+        };
         assert_eq!(reply(200, Some("x")).good(), Some(&b"x"[..]));
         assert_eq!(reply(200, None).good(), None);
         assert_eq!(reply(404, Some("x")).good(), None);

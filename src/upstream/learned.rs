@@ -70,9 +70,18 @@ mod tests {
 
     #[test]
     fn what_is_learned_is_bounded_and_of_one_model() {
-        let (facts, merged) = (LearnedFacts::default(), Fallbacks::default().with(Fallback::SystemMerged));
-        assert!(facts.add("m", merged) && !facts.add("m", merged), "it is new once");
-        assert_eq!((facts.fallbacks("m"), facts.fallbacks("n")), (merged, Fallbacks::default()));
+        let (facts, merged) = (
+            LearnedFacts::default(),
+            Fallbacks::default().with(Fallback::SystemMerged),
+        );
+        assert!(
+            facts.add("m", merged) && !facts.add("m", merged),
+            "it is new once"
+        );
+        assert_eq!(
+            (facts.fallbacks("m"), facts.fallbacks("n")),
+            (merged, Fallbacks::default())
+        );
         assert!(!facts.add(&"n".repeat(NAME + 1), merged));
         for number in 0..2 * MODELS {
             facts.add(&number.to_string(), merged);
@@ -95,10 +104,18 @@ mod tests {
     #[test]
     fn fallbacks_of_one_model_add_up() {
         let (facts, name) = (LearnedFacts::default(), "n".repeat(NAME));
-        let (one, other) =
-            (Fallbacks::default().with(Fallback::SystemMerged), Fallbacks::default().with(Fallback::FanOut));
-        assert!(facts.add(&name, one) && facts.add(&name, other), "each is new");
-        assert!(!facts.add(&name, one) && !facts.add(&name, one.union(other)), "both are known");
+        let (one, other) = (
+            Fallbacks::default().with(Fallback::SystemMerged),
+            Fallbacks::default().with(Fallback::FanOut),
+        );
+        assert!(
+            facts.add(&name, one) && facts.add(&name, other),
+            "each is new"
+        );
+        assert!(
+            !facts.add(&name, one) && !facts.add(&name, one.union(other)),
+            "both are known"
+        );
         assert_eq!(facts.fallbacks(&name), one.union(other));
     }
 }

@@ -148,7 +148,8 @@ impl Upstream {
         let addresses = Resolver::from_system(&config, &all.timeouts);
         let client = || Client::with_addresses(&addresses, &config, &all.timeouts);
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
-            let danger = "danger_accept_invalid_certs: any server that answers is taken for the engine";
+            let danger =
+                "danger_accept_invalid_certs: any server that answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
         }
         let found = DetectedEngine::configured(config.engine);
@@ -184,13 +185,15 @@ impl Upstream {
     /// Returns true if another configuration describes the same upstream with the same client timeouts, so that it
     /// can be kept.
     fn is_same_config(&self, config: &UpstreamConfig, all: &Config) -> bool {
-        let of_clients = |times: &Timeouts| (times.dns, times.connect, times.handshake, times.pool_idle);
+        let of_clients =
+            |times: &Timeouts| (times.dns, times.connect, times.handshake, times.pool_idle);
         self.config == *config && of_clients(&self.timeouts) == of_clients(&all.timeouts)
     }
 
     /// Returns true if another configuration has the same host, port and prefix, whatever its other keys say.
     fn is_same_address(&self, config: &UpstreamConfig) -> bool {
-        let place = |config: &UpstreamConfig| (config.host.clone(), config.port, config.prefix.clone());
+        let place =
+            |config: &UpstreamConfig| (config.host.clone(), config.port, config.prefix.clone());
         place(&self.config) == place(config)
     }
 
@@ -208,7 +211,9 @@ impl Upstream {
         self.standing = Mutex::new(*before.standing.lock());
         // Under another name it has its own metrics.
         self.figures.up.set(before.figures.up.value());
-        self.figures.circuit_open.set(before.figures.circuit_open.value());
+        self.figures
+            .circuit_open
+            .set(before.figures.circuit_open.value());
     }
 
     /// Logs that the engine has left reasoning or calls in the text that it could have parsed: once for each family
@@ -238,7 +243,11 @@ impl Upstream {
         }
         known.push(model.to_owned());
         drop(known);
-        let (upstream, mark, option) = (self.config.name.as_str(), unread.kind(), unread.option(model));
+        let (upstream, mark, option) = (
+            self.config.name.as_str(),
+            unread.kind(),
+            unread.option(model),
+        );
         let flags = unread.flags(self.identity().engine.name, model);
         tracing::warn!(upstream, model, mark, flags, option, "{}", Unread::MESSAGE);
     }
@@ -252,7 +261,10 @@ impl Upstream {
             self.pool.readmit();
             self.figures.circuit_open.set(0);
         }
-        self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
+        self.clients
+            .iter()
+            .chain([&self.client])
+            .for_each(|client| client.retire());
     }
 
     /// Returns true if the upstream has been removed by a reload.
@@ -280,7 +292,8 @@ impl Upstream {
     fn set_detected(&self, found: DetectedEngine) {
         let now = self.update_detected(|known| *known = found.merged_with_hints(known));
         let listens = now.is_incomplete() || now.rests_on_answers();
-        self.scans_left.store(if listens { SCANS } else { 0 }, Ordering::Relaxed);
+        self.scans_left
+            .store(if listens { SCANS } else { 0 }, Ordering::Relaxed);
     }
 
     /// Scans a piece of a successful answer for hints at the engine and its version. Returns at once if nothing can
@@ -292,7 +305,9 @@ impl Upstream {
         }
         // Two threads may decrement at the same time and count as one; the limit need not be exact.
         self.scans_left.store(left - 1, Ordering::Relaxed);
-        let Some((engine, version)) = engine::of_answer(piece) else { return };
+        let Some((engine, version)) = engine::of_answer(piece) else {
+            return;
+        };
         // Nearly every answer of an engine shows the same.
         if self.detected.read().learns_from(engine, version) {
             self.update_detected(|known| known.take_hint(engine, version));
@@ -310,7 +325,11 @@ impl Upstream {
         change(&mut known);
         let now = known.clone();
         drop(known);
-        let EngineIdentity { engine, front, version } = now.identity;
+        let EngineIdentity {
+            engine,
+            front,
+            version,
+        } = now.identity;
         self.figures.set_kind(engine.name, version, front);
         if now.differs_from(&before) {
             self.forget_fallbacks();
@@ -327,7 +346,8 @@ impl Upstream {
     /// Sets the load that the engine reports, and how many of its requests come from elsewhere; `None` if it is
     /// unknown.
     fn set_busy(&self, told: Option<(EngineLoad, u64)>) {
-        self.foreign_requests.store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
+        self.foreign_requests
+            .store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
         self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
@@ -363,7 +383,10 @@ impl Upstream {
     /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
     fn separates_reasoning(&self) -> bool {
         let found = self.detected.read();
-        let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
+        let says = found
+            .parsers
+            .as_ref()
+            .is_some_and(|parsers| parsers.reasoning.is_some());
         says || self.learned.separates_reasoning()
     }
 
@@ -376,12 +399,16 @@ impl Upstream {
     /// Returns the client of a thread. Each thread has its own, so that connections stay on the thread that made
     /// them.
     pub fn client(&self, thread: usize) -> &Arc<Client> {
-        thread.checked_sub(1).and_then(|at| self.clients.get(at)).unwrap_or(&self.client)
+        thread
+            .checked_sub(1)
+            .and_then(|at| self.clients.get(at))
+            .unwrap_or(&self.client)
     }
 
     /// Returns the number of requests under way, including those of other clients if the engine reports them.
     fn load(&self) -> f64 {
-        let elsewhere = i64::try_from(self.foreign_requests.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        let elsewhere =
+            i64::try_from(self.foreign_requests.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         let all = self.figures.active.value().saturating_add(elsewhere);
         f64::from(i32::try_from(all).unwrap_or(i32::MAX))
     }
@@ -390,7 +417,9 @@ impl Upstream {
     fn known_name(&self, model: &str) -> Option<Arc<str>> {
         let configured = self.config.models.iter().find(|name| *name == model);
         let listed = self.listed.read();
-        let listed = listed.as_ref().and_then(|all| all.names.iter().find(|name| &***name == model).cloned());
+        let listed = listed
+            .as_ref()
+            .and_then(|all| all.names.iter().find(|name| &***name == model).cloned());
         listed.or_else(|| configured.map(|name| name.as_str().into()))
     }
 
@@ -401,19 +430,26 @@ impl Upstream {
             return Some(self.config.models.iter().any(|name| name == model));
         }
         let listed = self.listed.read();
-        listed.as_ref().map(|all| all.names.iter().any(|name| &**name == model))
+        listed
+            .as_ref()
+            .map(|all| all.names.iter().any(|name| &**name == model))
     }
 
     /// Returns the model names that the engine lists, or none if no list has been read.
     fn listed_names(&self) -> Vec<Arc<str>> {
         let listed = self.listed.read();
-        listed.as_ref().map(|all| all.names.clone()).unwrap_or_default()
+        listed
+            .as_ref()
+            .map(|all| all.names.clone())
+            .unwrap_or_default()
     }
 
     /// Returns true if both upstreams serve the same models, and both sets are known.
     fn lists_the_same_as(&self, other: &Self) -> bool {
         let of = |upstream: &Self| upstream.names();
-        of(self).zip(of(other)).is_some_and(|(one, other)| one == other)
+        of(self)
+            .zip(of(other))
+            .is_some_and(|(one, other)| one == other)
     }
 
     /// Returns the sorted names of the models: the configured ones, else the listed ones; `None` if neither is
@@ -421,7 +457,12 @@ impl Upstream {
     fn names(&self) -> Option<Vec<Arc<str>>> {
         let mut all = match self.config.models.is_empty() {
             true => self.listed.read().as_ref()?.names.clone(),
-            false => self.config.models.iter().map(|name| name.as_str().into()).collect(),
+            false => self
+                .config
+                .models
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
         };
         all.sort_unstable();
         Some(all)
@@ -431,10 +472,18 @@ impl Upstream {
     /// this upstream serve them; `None` if neither the configuration nor the engine has named any.
     fn main_models(&self) -> Option<Vec<Arc<str>>> {
         let listed = self.listed.read();
-        let main = listed.as_ref().map(|all| all.main.iter().filter(|name| self.may_serve(name)).cloned());
+        let main = listed
+            .as_ref()
+            .map(|all| all.main.iter().filter(|name| self.may_serve(name)).cloned());
         match main {
             None if self.config.models.is_empty() => None,
-            None => Some(self.config.models.iter().map(|name| name.as_str().into()).collect()),
+            None => Some(
+                self.config
+                    .models
+                    .iter()
+                    .map(|name| name.as_str().into())
+                    .collect(),
+            ),
             Some(main) => Some(main.collect()),
         }
     }
@@ -442,18 +491,31 @@ impl Upstream {
     /// Replaces the list of models with the one that the engine has just sent. A list that differs ends the mismatch
     /// with the configuration.
     fn listed(&self, models: &[ListedModel]) {
-        let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
+        let models: Vec<_> = models
+            .iter()
+            .filter(|model| model.id.len() <= 256)
+            .take(MODELS)
+            .collect();
         let mut known = self.listed.write();
         let is_first = known.is_none();
         let before = known.take().unwrap_or_default().names;
         let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
-        let names: Vec<Arc<str>> =
-            models.iter().map(|model| kept(&model.id).unwrap_or_else(|| model.id.as_str().into())).collect();
-        let main = names.iter().zip(models::are_main(&models)).filter(|(_, is_main)| *is_main);
+        let names: Vec<Arc<str>> = models
+            .iter()
+            .map(|model| kept(&model.id).unwrap_or_else(|| model.id.as_str().into()))
+            .collect();
+        let main = names
+            .iter()
+            .zip(models::are_main(&models))
+            .filter(|(_, is_main)| *is_main);
         let main = main.map(|(name, _)| Arc::clone(name)).collect();
         let same = names == before;
         let models = models.into_iter().cloned().collect();
-        *known = Some(ListedModels { names, models, main });
+        *known = Some(ListedModels {
+            names,
+            models,
+            main,
+        });
         drop(known);
         if is_first || !same {
             self.pool.note_new_list();
@@ -467,12 +529,20 @@ impl Upstream {
     /// given it.
     fn context_length(&self, model: &str) -> Option<u64> {
         let listed = self.listed.read();
-        listed.as_ref()?.models.iter().find(|listed| listed.id == model)?.context_length
+        listed
+            .as_ref()?
+            .models
+            .iter()
+            .find(|listed| listed.id == model)?
+            .context_length
     }
 
     /// Returns the models that the engine has listed last; `None` if no list has been read.
     pub fn known_models(&self) -> Option<Vec<ListedModel>> {
-        self.listed.read().as_ref().map(|listed| listed.models.clone())
+        self.listed
+            .read()
+            .as_ref()
+            .map(|listed| listed.models.clone())
     }
 
     /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key
@@ -496,7 +566,8 @@ impl Upstream {
     /// Records that a piece of an answer has arrived at this time, which shows that the engine is alive.
     pub fn record_piece(&self, now: Instant) {
         let since = now.saturating_duration_since(self.since).as_millis();
-        self.last_piece.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last_piece
+            .store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Returns true if a piece of an answer has arrived within the last 10 s.
@@ -524,7 +595,11 @@ impl Upstream {
     /// is up.
     fn standing(&self) -> Standing {
         let standing = *self.standing.lock();
-        if standing == Standing::Late && self.was_heard() { Standing::Up } else { standing }
+        if standing == Standing::Late && self.was_heard() {
+            Standing::Up
+        } else {
+            standing
+        }
     }
 
     /// Sets what the probes say. An upstream that returns starts with a small share of the requests.
@@ -541,7 +616,11 @@ impl Upstream {
         let now = Instant::now();
         let before = self.mismatched.lock().replace(now);
         if before.is_none_or(|since| now.saturating_duration_since(since) > MISMATCH_PAUSE) {
-            tracing::warn!(upstream = self.config.name, why, "upstream is misconfigured");
+            tracing::warn!(
+                upstream = self.config.name,
+                why,
+                "upstream is misconfigured"
+            );
         }
     }
 
@@ -578,7 +657,10 @@ impl Upstream {
         match (before, breaker.is_ejected()) {
             (false, true) => {
                 self.figures.circuit_open.set(1);
-                tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
+                tracing::warn!(
+                    upstream = self.config.name,
+                    "upstream fails: ejected for a while"
+                )
             }
             (true, false) => {
                 self.pool.readmit();
@@ -610,11 +692,19 @@ mod tests {
         let text = format!("threads = 3\n[[upstream]]\nurl = \"http://engine:8000\"\n{lines}");
         let config = Config::read(&text, &[&Overrides::default()]).unwrap();
         let figures = crate::telemetry::Metrics::default().upstream("e");
-        Upstream::new(config.upstreams[0].clone(), &config, figures, Arc::default())
+        Upstream::new(
+            config.upstreams[0].clone(),
+            &config,
+            figures,
+            Arc::default(),
+        )
     }
 
     fn model(id: &str) -> ListedModel {
-        ListedModel { id: id.to_owned(), ..ListedModel::default() }
+        ListedModel {
+            id: id.to_owned(),
+            ..ListedModel::default()
+        }
     }
 
     fn texts(names: Option<Vec<Arc<str>>>) -> Option<Vec<String>> {
@@ -628,32 +718,76 @@ mod tests {
     #[test]
     fn models_are_those_that_are_configured_or_else_listed() {
         let listed = [
-            ListedModel { root: Some("/w".into()), context_length: Some(4), ..model("b") },
-            ListedModel { root: Some("/w".into()), ..model("a") },
+            ListedModel {
+                root: Some("/w".into()),
+                context_length: Some(4),
+                ..model("b")
+            },
+            ListedModel {
+                root: Some("/w".into()),
+                ..model("a")
+            },
         ];
         let open = upstream("");
-        assert_eq!((open.serves("a"), texts(open.names()), texts(open.main_models())), (None, None, None));
+        assert_eq!(
+            (
+                open.serves("a"),
+                texts(open.names()),
+                texts(open.main_models())
+            ),
+            (None, None, None)
+        );
         assert!(open.listed_names().is_empty() && open.known_name("a").is_none());
         open.listed(&listed);
-        assert_eq!((open.serves("a"), open.serves("c")), (Some(true), Some(false)));
+        assert_eq!(
+            (open.serves("a"), open.serves("c")),
+            (Some(true), Some(false))
+        );
         assert_eq!(texts(open.names()), strings(&["a", "b"]), "sorted");
-        assert_eq!(texts(Some(open.listed_names())), strings(&["b", "a"]), "in the engine's order");
-        assert_eq!(texts(open.main_models()), strings(&["b"]), "the first name of the weights");
-        assert_eq!((open.known_name("a").as_deref(), open.known_name("c")), (Some("a"), None));
+        assert_eq!(
+            texts(Some(open.listed_names())),
+            strings(&["b", "a"]),
+            "in the engine's order"
+        );
+        assert_eq!(
+            texts(open.main_models()),
+            strings(&["b"]),
+            "the first name of the weights"
+        );
+        assert_eq!(
+            (open.known_name("a").as_deref(), open.known_name("c")),
+            (Some("a"), None)
+        );
         let lengths = ["a", "b", "c"].map(|name| open.context_length(name));
         assert_eq!(lengths, [None, Some(4), None]);
         assert!(open.may_serve("c"));
         let closed = upstream("models = [\"c\", \"b\"]");
-        assert_eq!((closed.serves("a"), closed.serves("b")), (Some(false), Some(true)));
-        assert_eq!(texts(closed.main_models()), strings(&["c", "b"]), "as configured");
+        assert_eq!(
+            (closed.serves("a"), closed.serves("b")),
+            (Some(false), Some(true))
+        );
+        assert_eq!(
+            texts(closed.main_models()),
+            strings(&["c", "b"]),
+            "as configured"
+        );
         closed.listed(&listed);
-        assert_eq!((closed.serves("a"), closed.serves("c")), (Some(false), Some(true)));
+        assert_eq!(
+            (closed.serves("a"), closed.serves("c")),
+            (Some(false), Some(true))
+        );
         assert_eq!(texts(closed.names()), strings(&["b", "c"]));
         assert_eq!(texts(closed.main_models()), strings(&["b"]));
         assert_eq!(closed.known_name("c").as_deref(), Some("c"));
-        assert_eq!((closed.may_serve("a"), closed.may_serve("b")), (false, true));
+        assert_eq!(
+            (closed.may_serve("a"), closed.may_serve("b")),
+            (false, true)
+        );
         assert!(!open.lists_the_same_as(&closed) && open.lists_the_same_as(&open));
-        assert!(!upstream("").lists_the_same_as(&upstream("")), "neither list is known");
+        assert!(
+            !upstream("").lists_the_same_as(&upstream("")),
+            "neither list is known"
+        );
     }
 
     /// Checks that names without end, in number or length, do not fill the memory.
@@ -664,7 +798,10 @@ mod tests {
         let mut all = vec![model(&long), model(&fits)];
         all.extend((0..300).map(|n| model(&n.to_string())));
         upstream.listed(&all);
-        assert_eq!((upstream.listed_names().len(), upstream.serves(&fits)), (256, Some(true)));
+        assert_eq!(
+            (upstream.listed_names().len(), upstream.serves(&fits)),
+            (256, Some(true))
+        );
         assert_eq!(upstream.serves(&long), Some(false));
     }
 
@@ -674,7 +811,10 @@ mod tests {
         upstream.learn(&[model("a")]);
         assert_eq!(upstream.serves("a"), Some(true));
         upstream.learn(&[model("b")]);
-        assert_eq!((upstream.serves("a"), upstream.serves("b")), (Some(true), Some(false)));
+        assert_eq!(
+            (upstream.serves("a"), upstream.serves("b")),
+            (Some(true), Some(false))
+        );
     }
 
     #[test]
@@ -689,9 +829,16 @@ mod tests {
     fn load_is_what_we_and_others_have_under_way() {
         let upstream = upstream("");
         upstream.figures.active.set(3);
-        let load = EngineLoad { running: 6, waiting: 1, ..EngineLoad::default() };
+        let load = EngineLoad {
+            running: 6,
+            waiting: 1,
+            ..EngineLoad::default()
+        };
         upstream.set_busy(Some((load, 4)));
-        assert_eq!((upstream.load(), upstream.figures.busy()), (7.0, Some(load)));
+        assert_eq!(
+            (upstream.load(), upstream.figures.busy()),
+            (7.0, Some(load))
+        );
         upstream.set_busy(None);
         assert_eq!((upstream.load(), upstream.figures.busy()), (3.0, None));
     }
@@ -712,7 +859,11 @@ mod tests {
             assert_eq!(upstream.standing() == Standing::Up, is_alive, "{ago} s");
             assert_eq!(upstream.trouble().is_none(), is_alive, "{ago} s");
             upstream.set_standing(Standing::Down);
-            assert_eq!((upstream.standing(), upstream.trouble()), (Standing::Down, Some("why")), "{ago} s");
+            assert_eq!(
+                (upstream.standing(), upstream.trouble()),
+                (Standing::Down, Some("why")),
+                "{ago} s"
+            );
         }
     }
 
@@ -733,11 +884,19 @@ mod tests {
         let upstream = upstream("");
         let availability = || upstream.availability(Instant::now());
         upstream.set_standing(Standing::Up);
-        assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), false));
+        assert_eq!(
+            (availability(), upstream.is_down()),
+            (Availability::Good(1.0), false)
+        );
         upstream.set_standing(Standing::Down);
-        assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), true));
+        assert_eq!(
+            (availability(), upstream.is_down()),
+            (Availability::Good(1.0), true)
+        );
         upstream.set_standing(Standing::Up);
-        let Availability::Good(share) = availability() else { panic!("it is good") };
+        let Availability::Good(share) = availability() else {
+            panic!("it is good")
+        };
         assert!(share < 0.5 && !upstream.is_down(), "{share}");
     }
 
@@ -749,9 +908,26 @@ mod tests {
             upstream.record_outcome(outcome, Instant::now());
             (upstream.take_doubt(), upstream.take_doubt())
         };
-        let pushed = AttemptOutcome::Pushed { status: 503, wait: Duration::ZERO };
-        let found = [AttemptOutcome::Good, AttemptOutcome::Refused, pushed, AttemptOutcome::Bad].map(after);
-        assert_eq!(found, [(false, false), (false, false), (false, false), (true, false)]);
+        let pushed = AttemptOutcome::Pushed {
+            status: 503,
+            wait: Duration::ZERO,
+        };
+        let found = [
+            AttemptOutcome::Good,
+            AttemptOutcome::Refused,
+            pushed,
+            AttemptOutcome::Bad,
+        ]
+        .map(after);
+        assert_eq!(
+            found,
+            [
+                (false, false),
+                (false, false),
+                (false, false),
+                (true, false)
+            ]
+        );
     }
 
     /// Answers are scanned only as long as something about the engine is unknown or rests on answers, and only so
@@ -761,17 +937,33 @@ mod tests {
         const VLLM: &[u8] = br#"{"id":"chatcmpl-1","stop_reason":null}"#;
         const VERSION: &[u8] = br#"{"system_fingerprint":"vllm-0.21.0-x"}"#;
         let nothing = || DetectedEngine::configured(named("auto").unwrap());
-        let found = |upstream: &Upstream| (upstream.identity().engine.name, upstream.detected().evidence);
+        let found = |upstream: &Upstream| {
+            (
+                upstream.identity().engine.name,
+                upstream.detected().evidence,
+            )
+        };
         let left = |upstream: &Upstream| upstream.scans_left.load(Ordering::Relaxed);
         let open = upstream("");
         open.scan_answer(VLLM);
-        assert_eq!(found(&open), ("auto", Evidence::Nothing), "before the first probe");
+        assert_eq!(
+            found(&open),
+            ("auto", Evidence::Nothing),
+            "before the first probe"
+        );
         open.set_detected(nothing());
         (2..SCANS).for_each(|_| open.scan_answer(b"{}"));
         open.scan_answer(VLLM);
-        assert_eq!((found(&open), left(&open)), (("vllm", Evidence::Answer), 1), "its version is not known");
+        assert_eq!(
+            (found(&open), left(&open)),
+            (("vllm", Evidence::Answer), 1),
+            "its version is not known"
+        );
         open.scan_answer(VERSION);
-        assert_eq!((open.identity().version, left(&open)), (Some(EngineVersion::new(0, 21, 0)), 0));
+        assert_eq!(
+            (open.identity().version, left(&open)),
+            (Some(EngineVersion::new(0, 21, 0)), 0)
+        );
         open.set_detected(nothing());
         assert_eq!(
             (found(&open), left(&open)),
@@ -789,7 +981,10 @@ mod tests {
         let known = upstream("");
         let mut whole = nothing();
         whole.set_engine(named("sglang").unwrap(), Evidence::Route("/server_info"));
-        whole.set_version(Some(EngineVersion::new(0, 5, 0)), Evidence::Route("/server_info"));
+        whole.set_version(
+            Some(EngineVersion::new(0, 5, 0)),
+            Evidence::Route("/server_info"),
+        );
         known.set_detected(whole);
         assert_eq!(left(&known), 0);
     }
@@ -803,10 +998,21 @@ mod tests {
         upstream.answers_to("m", merged);
         upstream.note_separate_reasoning();
         let route = upstream.route("m", options(), 7);
-        assert_eq!((route.fallbacks, route.separates_reasoning, route.max_event_bytes), (merged, true, 7));
+        assert_eq!(
+            (
+                route.fallbacks,
+                route.separates_reasoning,
+                route.max_event_bytes
+            ),
+            (merged, true, 7)
+        );
         assert!(upstream.route("n", options(), 7).fallbacks.is_empty());
         upstream.set_detected(upstream.detected());
-        assert_eq!(upstream.route("m", options(), 7).fallbacks, merged, "it is the same engine");
+        assert_eq!(
+            upstream.route("m", options(), 7).fallbacks,
+            merged,
+            "it is the same engine"
+        );
         let mut other = DetectedEngine::configured(named("auto").unwrap());
         other.set_engine(named("vllm").unwrap(), Evidence::Route("/version"));
         upstream.set_detected(other.clone());
@@ -814,10 +1020,16 @@ mod tests {
         assert!(route.fallbacks.is_empty() && !route.separates_reasoning);
         // An engine that names its parsers separates reasoning if one of them is for it.
         for (reasoning, separates) in [(None, false), (Some("qwen3"), true)] {
-            other.parsers =
-                Some(DetectedParsers { reasoning: reasoning.map(Into::into), ..DetectedParsers::default() });
+            other.parsers = Some(DetectedParsers {
+                reasoning: reasoning.map(Into::into),
+                ..DetectedParsers::default()
+            });
             upstream.set_detected(other.clone());
-            assert_eq!(upstream.route("m", options(), 7).separates_reasoning, separates, "{reasoning:?}");
+            assert_eq!(
+                upstream.route("m", options(), 7).separates_reasoning,
+                separates,
+                "{reasoning:?}"
+            );
         }
     }
 }

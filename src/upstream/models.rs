@@ -1,6 +1,8 @@
 //! List of models: the parser for engines' lists, and the writers for clients.
 
-use crate::json::{self, Members, Raw, Text, integer, object, separated, write_number, write_string};
+use crate::json::{
+    self, Members, Raw, Text, integer, object, separated, write_number, write_string,
+};
 use bytes::BytesMut;
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -68,8 +70,10 @@ impl ListedModel {
             None if self.root.is_some() => out.extend_from_slice(b",\"parent\":null"),
             None => {}
         }
-        for (key, number) in [("max_model_len", self.max_model_len), ("context_length", self.context_length)]
-        {
+        for (key, number) in [
+            ("max_model_len", self.max_model_len),
+            ("context_length", self.context_length),
+        ] {
             let Some(number) = number else { continue };
             out.extend_from_slice(format!(",\"{key}\":").as_bytes());
             write_number(number, out);
@@ -83,9 +87,16 @@ impl ListedModel {
 pub fn are_main(models: &[&ListedModel]) -> Vec<bool> {
     let is_first = |at: usize, model: &ListedModel| {
         let before = models.get(..at).unwrap_or_default();
-        model.root.is_none() || before.iter().all(|other| other.root != model.root || other.parent.is_some())
+        model.root.is_none()
+            || before
+                .iter()
+                .all(|other| other.root != model.root || other.parent.is_some())
     };
-    models.iter().enumerate().map(|(at, model)| model.parent.is_none() && is_first(at, model)).collect()
+    models
+        .iter()
+        .enumerate()
+        .map(|(at, model)| model.parent.is_none() && is_first(at, model))
+        .collect()
 }
 
 /// Appends the list of models as the official API writes it.
@@ -110,16 +121,32 @@ pub struct ModelPage<'a> {
 pub fn write_page(models: &[ListedModel], page: &ModelPage<'_>, out: &mut BytesMut) {
     let place = |id: &str| models.iter().position(|model| model.id == id);
     let start = page.after.as_deref().and_then(place).map_or(0, |at| at + 1);
-    let end = page.before.as_deref().and_then(place).unwrap_or(models.len()).max(start);
+    let end = page
+        .before
+        .as_deref()
+        .and_then(place)
+        .unwrap_or(models.len())
+        .max(start);
     let range = models.get(start..end).unwrap_or_default();
     // A page that is requested by its end has the models directly before that.
-    let skipped = if page.before.is_some() { range.len().saturating_sub(page.limit) } else { 0 };
+    let skipped = if page.before.is_some() {
+        range.len().saturating_sub(page.limit)
+    } else {
+        0
+    };
     let shown: Vec<_> = range.iter().skip(skipped).take(page.limit).collect();
     out.extend_from_slice(b"{\"data\":[");
     separated(&shown, out, |model, out| model.write_info(out));
     out.extend_from_slice(b"],\"has_more\":");
-    out.extend_from_slice(if shown.len() < range.len() { b"true" } else { b"false" });
-    for (key, model) in [(",\"first_id\":", shown.first()), (",\"last_id\":", shown.last())] {
+    out.extend_from_slice(if shown.len() < range.len() {
+        b"true"
+    } else {
+        b"false"
+    });
+    for (key, model) in [
+        (",\"first_id\":", shown.first()),
+        (",\"last_id\":", shown.last()),
+    ] {
         out.extend_from_slice(key.as_bytes());
         match model {
             Some(model) => write_string(&model.id, out),
@@ -176,8 +203,14 @@ pub fn read(body: &[u8]) -> Option<Vec<ListedModel>> {
 
 fn model(entry: Raw<'_>) -> Option<ListedModel> {
     let entry: ModelEntry<'_> = json::read(entry.get()).ok()?;
-    let text = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
-    let max_model_len = entry.max_model_len.and_then(integer).filter(|tokens| *tokens > 0);
+    let text = |raw: Option<Raw<'_>>| {
+        raw.and_then(Text::of)
+            .map(|text| text.decoded().into_owned())
+    };
+    let max_model_len = entry
+        .max_model_len
+        .and_then(integer)
+        .filter(|tokens| *tokens > 0);
     Some(ListedModel {
         id: Text::of(entry.id?)?.decoded().into_owned(),
         created: entry.created.and_then(integer).unwrap_or(0),
@@ -195,7 +228,9 @@ fn model(entry: Raw<'_>) -> Option<ListedModel> {
 
 /// Returns the first positive number of tokens among several fields.
 fn context(all: &[Option<Raw<'_>>]) -> Option<u64> {
-    all.iter().flatten().find_map(|raw| integer(*raw).filter(|tokens| *tokens > 0))
+    all.iter()
+        .flatten()
+        .find_map(|raw| integer(*raw).filter(|tokens| *tokens > 0))
 }
 
 /// Returns the context length of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (engines
@@ -232,7 +267,10 @@ mod tests {
     fn main_of(list: &str) -> Vec<String> {
         let models = read(list.as_bytes()).unwrap();
         let all: Vec<_> = models.iter().collect();
-        let main = all.iter().zip(are_main(&all)).filter(|(_, is_main)| *is_main);
+        let main = all
+            .iter()
+            .zip(are_main(&all))
+            .filter(|(_, is_main)| *is_main);
         main.map(|(model, _)| model.id.clone()).collect()
     }
 
@@ -242,7 +280,10 @@ mod tests {
             {"id":"lora","root":"/lora","parent":"a"}]}"#;
         assert_eq!(main_of(list), ["a"]);
         assert_eq!(main_of(r#"{"data":[{"id":"a"},{"id":"b"}]}"#), ["a", "b"]);
-        assert_eq!(main_of(r#"{"data":[{"id":"a","root":"a"},{"id":"b","root":"b"}]}"#), ["a", "b"]);
+        assert_eq!(
+            main_of(r#"{"data":[{"id":"a","root":"a"},{"id":"b","root":"b"}]}"#),
+            ["a", "b"]
+        );
     }
 
     #[test]
@@ -274,7 +315,10 @@ mod tests {
                 r#"{"id":"a","meta":{"n_ctx":0,"n_ctx_train":4096}}"#,
                 r#"{"id":"a","object":"model","created":0,"owned_by":"engine","context_length":4096}"#,
             ),
-            (r#"{"id":"a"}"#, r#"{"id":"a","object":"model","created":0,"owned_by":"engine"}"#),
+            (
+                r#"{"id":"a"}"#,
+                r#"{"id":"a","object":"model","created":0,"owned_by":"engine"}"#,
+            ),
         ] {
             let models = read(format!(r#"{{"data":[{entry}]}}"#).as_bytes()).unwrap();
             let mut out = BytesMut::new();
@@ -284,7 +328,12 @@ mod tests {
     }
 
     fn named(ids: &[&str]) -> Vec<ListedModel> {
-        ids.iter().map(|id| ListedModel { id: (*id).to_owned(), ..ListedModel::default() }).collect()
+        ids.iter()
+            .map(|id| ListedModel {
+                id: (*id).to_owned(),
+                ..ListedModel::default()
+            })
+            .collect()
     }
 
     /// Checks which models a page of `a` to `d` has, and whether it says that there are more.
@@ -302,8 +351,13 @@ mod tests {
             (Some("c"), Some("b"), 4, "", false),
             (Some("x"), Some("x"), 4, "abcd", false),
         ] {
-            let models: Vec<_> =
-                ids.chars().map(|id| ListedModel { id: id.into(), ..ListedModel::default() }).collect();
+            let models: Vec<_> = ids
+                .chars()
+                .map(|id| ListedModel {
+                    id: id.into(),
+                    ..ListedModel::default()
+                })
+                .collect();
             let info = |model: &ListedModel| {
                 let mut out = BytesMut::new();
                 model.write_info(&mut out);
@@ -314,11 +368,20 @@ mod tests {
                 model.map_or_else(|| "null".to_owned(), |model| format!("\"{}\"", model.id))
             };
             let (first, last) = (end(models.first()), end(models.last()));
-            let expected =
-                format!(r#"{{"data":[{data}],"has_more":{has_more},"first_id":{first},"last_id":{last}}}"#);
+            let expected = format!(
+                r#"{{"data":[{data}],"has_more":{has_more},"first_id":{first},"last_id":{last}}}"#
+            );
             let mut page = BytesMut::new();
             let (after, before) = (after.map(Into::into), before.map(Into::into));
-            write_page(&named(&["a", "b", "c", "d"]), &ModelPage { limit, after, before }, &mut page);
+            write_page(
+                &named(&["a", "b", "c", "d"]),
+                &ModelPage {
+                    limit,
+                    after,
+                    before,
+                },
+                &mut page,
+            );
             assert_eq!(page, expected, "{limit}");
         }
     }
@@ -327,7 +390,11 @@ mod tests {
     fn a_model_has_a_time_and_lengths_in_both_apis() {
         let info = |created: u64, context_length: Option<u64>| {
             let mut out = BytesMut::new();
-            let model = ListedModel { created, context_length, ..named(&["a\"b"]).remove(0) };
+            let model = ListedModel {
+                created,
+                context_length,
+                ..named(&["a\"b"]).remove(0)
+            };
             model.write_info(&mut out);
             String::from_utf8(out.to_vec()).unwrap()
         };
@@ -336,7 +403,8 @@ mod tests {
             r#"{"type":"model","id":"a\"b","display_name":"a\"b","created_at":"2023-11-14T22:13:20Z","max_input_tokens":8,"max_tokens":8,"capabilities":null,"lifecycle":"active","line":null,"deprecated_at":null,"retires_at":null}"#
         );
         assert!(
-            info(0, None).contains(r#""1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"#)
+            info(0, None)
+                .contains(r#""1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"#)
         );
         assert!(
             info(u64::MAX, None).contains(r#""created_at":"9999-12-31T23:59:59Z""#),
@@ -362,7 +430,10 @@ mod tests {
             )
         };
         let entries = [entry("a", 0, ""), entry("b", 1, r#","context_window":8"#)].join(",");
-        assert_eq!(catalogue, format!(r#"{{"object":"list","data":[{data}],"models":[{entries}]}}"#));
+        assert_eq!(
+            catalogue,
+            format!(r#"{{"object":"list","data":[{data}],"models":[{entries}]}}"#)
+        );
     }
 
     #[test]
@@ -370,6 +441,9 @@ mod tests {
         for body in [&b"\xff"[..], b"[]", b"{}", br#"{"data":{}}"#, b"x"] {
             assert_eq!(read(body), None, "{body:?}");
         }
-        assert_eq!(read(br#"{"data":[{"object":"model"},{"id":"a"}]}"#), Some(named(&["a"])));
+        assert_eq!(
+            read(br#"{"data":[{"object":"model"},{"id":"a"}]}"#),
+            Some(named(&["a"]))
+        );
     }
 }

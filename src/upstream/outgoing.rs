@@ -69,7 +69,9 @@ impl Outgoing {
     /// Notes the route by which the answer is rewritten, if the request is captured.
     #[must_use]
     pub fn rewritten_by(self, route: &Route) -> Self {
-        self.recorder.iter().for_each(|recorder| recorder.rewritten_by(route));
+        self.recorder
+            .iter()
+            .for_each(|recorder| recorder.rewritten_by(route));
         self
     }
 
@@ -112,7 +114,11 @@ mod tests {
     }
 
     fn request(upload: Option<Upload>) -> Outgoing {
-        Outgoing { body: Bytes::from_static(b"abc").into(), upload, ..Outgoing::for_test("POST") }
+        Outgoing {
+            body: Bytes::from_static(b"abc").into(),
+            upload,
+            ..Outgoing::for_test("POST")
+        }
     }
 
     #[test]

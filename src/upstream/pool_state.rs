@@ -19,7 +19,9 @@ impl PoolState {
     /// Counts one more ejected upstream; false if there are as many as may be.
     pub(super) fn try_eject(&self) -> bool {
         let may = |now| (now < self.most_ejected.load(Ordering::Relaxed)).then_some(now + 1);
-        self.ejected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
+        self.ejected
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, may)
+            .is_ok()
     }
 
     /// Counts one ejected upstream less.

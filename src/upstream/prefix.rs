@@ -69,8 +69,15 @@ struct Halves {
 impl PrefixIndex {
     /// Creates an index for this number of blocks, of about 50 bytes each.
     pub(super) fn new(most: usize) -> Self {
-        let halves = Halves { young: HashMap::new(), old: HashMap::new(), since: Instant::now() };
-        Self { most, halves: Mutex::new(halves) }
+        let halves = Halves {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            since: Instant::now(),
+        };
+        Self {
+            most,
+            halves: Mutex::new(halves),
+        }
     }
 
     /// Returns the number of blocks for which it was made.
@@ -80,7 +87,11 @@ impl PrefixIndex {
 
     /// Returns the engines that have seen a beginning of the prompt: first those of the longest one, then those of shorter
     /// ones, each once. `upstream` gives the engine of an id, `None` for one that has gone or does not matter.
-    pub(super) fn holders<T>(&self, prompt: &[u64], upstream: impl Fn(UpstreamId) -> Option<T>) -> Vec<T> {
+    pub(super) fn holders<T>(
+        &self,
+        prompt: &[u64],
+        upstream: impl Fn(UpstreamId) -> Option<T>,
+    ) -> Vec<T> {
         let halves = self.halves.lock();
         let (mut seen, mut found) = (Vec::new(), Vec::new());
         for block in prompt.iter().rev() {
@@ -110,10 +121,16 @@ impl PrefixIndex {
             let before = halves.old.remove(block).unwrap_or_default();
             let holders = halves.young.entry(*block).or_insert(before);
             // The one that has it for the longest time gives way to another.
-            let place = holders.iter().position(|known| *known == Some(engine)).unwrap_or(HOLDERS - 1);
+            let place = holders
+                .iter()
+                .position(|known| *known == Some(engine))
+                .unwrap_or(HOLDERS - 1);
             if let Some(newer) = holders.get_mut(..=place) {
                 newer.rotate_right(1);
-                newer.first_mut().into_iter().for_each(|first| *first = Some(engine));
+                newer
+                    .first_mut()
+                    .into_iter()
+                    .for_each(|first| *first = Some(engine));
             }
         }
     }
@@ -145,7 +162,10 @@ mod tests {
         assert_eq!((one.len(), &one[..3]), (4, &other[..3]));
         assert_ne!(one[3], other[3]);
         assert_eq!(of(&long("rest")), one[..3], "a rest does not count");
-        let cut = blocks("m", [&"x".repeat(700) as &str, &"x".repeat(3 * BLOCK - 700)].into_iter());
+        let cut = blocks(
+            "m",
+            [&"x".repeat(700) as &str, &"x".repeat(3 * BLOCK - 700)].into_iter(),
+        );
         assert_eq!(cut, one[..3], "however the text is cut");
         assert_ne!(blocks("n", std::iter::once(&*long(""))), one[..3]);
         assert_eq!(of(&"x".repeat(BLOCK * 2 * BLOCKS)).len(), BLOCKS);
@@ -163,15 +183,21 @@ mod tests {
         assert_eq!(holders(&index, &[1, 5]), [other, one], "the last one first");
         assert!(holders(&index, &[6]).is_empty());
         let mut many: Vec<_> = (0..10).map(|_| UpstreamId::new()).collect();
-        many.iter().for_each(|engine| index.note(&[1], *engine, now));
+        many.iter()
+            .for_each(|engine| index.note(&[1], *engine, now));
         many.reverse();
         assert_eq!(holders(&index, &[1]), many[..HOLDERS]);
         let (kept, gone) = (UpstreamId::new(), &many[..HOLDERS]);
         index.note(&[8], kept, now);
-        gone.iter().for_each(|engine| index.note(&[8, 9], *engine, now));
+        gone.iter()
+            .for_each(|engine| index.note(&[8, 9], *engine, now));
         index.note(&[8], kept, now);
         let here = |engine| Some(engine).filter(|engine| !gone.contains(engine));
-        assert_eq!(index.holders(&[8, 9], here), [kept], "those that have gone take up no place");
+        assert_eq!(
+            index.holders(&[8, 9], here),
+            [kept],
+            "those that have gone take up no place"
+        );
     }
 
     #[test]

@@ -76,7 +76,14 @@ impl ProbeReply {
 
 impl<'u> Probe<'u> {
     pub(super) fn new(upstream: &'u Upstream, patience: Duration) -> Self {
-        Self { upstream, timeout: patience, owner: None, server: None, cause: None, status: None }
+        Self {
+            upstream,
+            timeout: patience,
+            owner: None,
+            server: None,
+            cause: None,
+            status: None,
+        }
     }
 
     /// Asks the upstream for its list of models and, where it has one, for its health check. `path`: a route that is
@@ -88,9 +95,11 @@ impl<'u> Probe<'u> {
             return listed;
         }
         let known = match self.upstream.detected() {
-            DetectedEngine { identity, evidence: Evidence::Route(_) | Evidence::Configuration, .. } => {
-                Some(identity.engine)
-            }
+            DetectedEngine {
+                identity,
+                evidence: Evidence::Route(_) | Evidence::Configuration,
+                ..
+            } => Some(identity.engine),
             // A gateway's answers have the marks of its engine, but the gateway has its own health check.
             _ => self.owner,
         };
@@ -115,7 +124,8 @@ impl<'u> Probe<'u> {
 
     /// Returns true if the upstream has answered the request for its models, but has no such route.
     fn lacks_list(&self) -> bool {
-        self.status.is_some_and(|status| status < 500 || status == 501)
+        self.status
+            .is_some_and(|status| status < 500 || status == 501)
     }
 
     async fn list(&mut self) -> Result<(), ProbeFailure> {
@@ -145,11 +155,14 @@ impl<'u> Probe<'u> {
     }
 
     fn note_list(&mut self, listed: &[ListedModel]) {
-        self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
+        self.owner = listed
+            .iter()
+            .find_map(|model| engine::recognised(model.owner.as_deref()?));
         self.upstream.listed(listed);
         let configured = &self.upstream.config.models;
         if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
-            self.upstream.mark_mismatch("it lists none of the models that the configuration names");
+            self.upstream
+                .mark_mismatch("it lists none of the models that the configuration names");
         }
     }
 
@@ -180,11 +193,20 @@ impl<'u> Probe<'u> {
             }
         })?;
         let server = answer.head.headers.get(http::header::SERVER);
-        self.server = server.and_then(|name| name.to_str().ok()).map(ToOwned::to_owned);
+        self.server = server
+            .and_then(|name| name.to_str().ok())
+            .map(ToOwned::to_owned);
         let (status, body) = (answer.head.status, answer.collect(LIST).await.ok());
         probes.give_back(answer);
         let (upstream, bytes) = (&self.upstream.config.name, body.as_ref().map(BytesMut::len));
-        tracing::debug!(upstream, path, status, bytes, server = self.server, "a probe has read a route");
+        tracing::debug!(
+            upstream,
+            path,
+            status,
+            bytes,
+            server = self.server,
+            "a probe has read a route"
+        );
         Ok(ProbeReply { status, body })
     }
 }

@@ -51,7 +51,12 @@ pub(super) struct Resolver {
 impl Resolver {
     /// Creates a resolver that queries the system.
     pub(super) fn from_system(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
-        Self::with_lookup(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
+        Self::with_lookup(
+            by_the_system,
+            &upstream.name,
+            (&upstream.host, upstream.port),
+            *timeouts.dns,
+        )
     }
 
     /// Takes over the known addresses of another resolver for the same name, so that a reload does not forget them.
@@ -67,16 +72,25 @@ impl Resolver {
         (host, port): (&str, u16),
         patience: Duration,
     ) -> Arc<Self> {
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let turn = getrandom::u32().unwrap_or(0) as usize;
         Arc::new(Self {
             upstream: upstream.to_owned(),
-            fixed: host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)),
+            fixed: host
+                .parse::<IpAddr>()
+                .ok()
+                .map(|ip| SocketAddr::new(ip, port)),
             host,
             port,
             timeout: patience,
             lookup,
-            state: Mutex::new(ResolverState { turn, ..ResolverState::default() }),
+            state: Mutex::new(ResolverState {
+                turn,
+                ..ResolverState::default()
+            }),
             updated: Notify::new(),
         })
     }
@@ -88,7 +102,8 @@ impl Resolver {
             return self.fixed;
         }
         self.refresh();
-        self.state().next(Instant::now(), || getrandom::u32().unwrap_or(u32::MAX))
+        self.state()
+            .next(Instant::now(), || getrandom::u32().unwrap_or(u32::MAX))
     }
 
     /// Returns the addresses in the order in which to try them: `first`, then those that could be reached last
@@ -96,7 +111,10 @@ impl Resolver {
     ///
     /// # Errors
     /// Fails if no address is known and the lookup fails or takes too long.
-    pub(super) async fn order(self: &Arc<Self>, first: Option<SocketAddr>) -> Result<Vec<SocketAddr>, Error> {
+    pub(super) async fn order(
+        self: &Arc<Self>,
+        first: Option<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, Error> {
         if let Some(fixed) = self.fixed {
             return Ok(vec![fixed]);
         }
@@ -111,22 +129,32 @@ impl Resolver {
                 match (state.lookup_since, &state.failed) {
                     (Some(since), _) => since,
                     (None, failed) => {
-                        let why =
-                            failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
+                        let why = failed
+                            .as_ref()
+                            .map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
                         return Err(Error::from(Fault::Unreachable).with_source(&why));
                     }
                 }
             };
-            if tokio::time::timeout_at(since + self.timeout, told).await.is_err() {
+            if tokio::time::timeout_at(since + self.timeout, told)
+                .await
+                .is_err()
+            {
                 let why = io::Error::new(ErrorKind::TimedOut, "the name is not answered for");
-                return Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent).with_source(&why));
+                return Err(Error::from(Fault::Timeout)
+                    .with_class(RetryClass::Unsent)
+                    .with_source(&why));
             }
         }
     }
 
     /// Returns the number of known addresses.
     pub(super) fn count(&self) -> usize {
-        if self.fixed.is_some() { 1 } else { self.state().places(Instant::now()).len() }
+        if self.fixed.is_some() {
+            1
+        } else {
+            self.state().places(Instant::now()).len()
+        }
     }
 
     /// Records whether an address could be reached.
@@ -139,7 +167,10 @@ impl Resolver {
     /// Starts a lookup, if one is due.
     fn refresh(self: &Arc<Self>) {
         if self.state().is_due(Instant::now()) {
-            (self.lookup)(PendingLookup { by: Arc::clone(self), told: false });
+            (self.lookup)(PendingLookup {
+                by: Arc::clone(self),
+                told: false,
+            });
         }
     }
 
@@ -147,10 +178,18 @@ impl Resolver {
         match self.state().record_lookup(Instant::now(), found) {
             LookupReport::None => {}
             LookupReport::Addresses(count) => {
-                tracing::info!(upstream = self.upstream, addresses = count, "upstream's addresses");
+                tracing::info!(
+                    upstream = self.upstream,
+                    addresses = count,
+                    "upstream's addresses"
+                );
             }
             LookupReport::Fails(why) => {
-                tracing::warn!(upstream = self.upstream, why, "upstream's name cannot be looked up");
+                tracing::warn!(
+                    upstream = self.upstream,
+                    why,
+                    "upstream's name cannot be looked up"
+                );
             }
         }
         self.updated.notify_waiters();
@@ -191,7 +230,9 @@ fn by_the_system(lookup: PendingLookup) {
         lookup.tell(found.map(Iterator::collect));
     };
     // If no thread can be started, `lookup` is dropped, which reports the failure.
-    let _ = std::thread::Builder::new().name("lookup".to_owned()).spawn(resolve);
+    let _ = std::thread::Builder::new()
+        .name("lookup".to_owned())
+        .spawn(resolve);
 }
 
 /// Change to log after a lookup.
@@ -249,9 +290,13 @@ impl ResolvedAddress {
     /// Returns true if this address takes part in the choice: not if it is shunned, and only at times while it is
     /// new.
     fn takes_part(&self, now: Instant, chance: impl FnOnce() -> u32) -> bool {
-        let age = self.joined.map(|joined| now.saturating_duration_since(joined)).filter(|age| *age < RAMP);
+        let age = self
+            .joined
+            .map(|joined| now.saturating_duration_since(joined))
+            .filter(|age| *age < RAMP);
         let share = |age: Duration| age.as_secs_f64() / RAMP.as_secs_f64();
-        !self.is_shunned(now) && age.is_none_or(|age| f64::from(chance()) / f64::from(u32::MAX) < share(age))
+        !self.is_shunned(now)
+            && age.is_none_or(|age| f64::from(chance()) / f64::from(u32::MAX) < share(age))
     }
 }
 
@@ -260,8 +305,14 @@ impl ResolverState {
     fn is_due(&mut self, now: Instant) -> bool {
         let past = |since: Instant, time| now.saturating_duration_since(since) >= time;
         let due = self.lookup_since.is_none()
-            && self.known.as_ref().is_none_or(|known| past(known.since, FRESH))
-            && self.failed.as_ref().is_none_or(|failed| past(failed.at, PAUSE));
+            && self
+                .known
+                .as_ref()
+                .is_none_or(|known| past(known.since, FRESH))
+            && self
+                .failed
+                .as_ref()
+                .is_none_or(|failed| past(failed.at, PAUSE));
         if due {
             self.lookup_since = Some(now);
         }
@@ -269,7 +320,10 @@ impl ResolverState {
     }
 
     fn places(&self, now: Instant) -> &[ResolvedAddress] {
-        let good = self.known.as_ref().filter(|known| now.saturating_duration_since(known.since) < STALE);
+        let good = self
+            .known
+            .as_ref()
+            .filter(|known| now.saturating_duration_since(known.since) < STALE);
         good.map_or(&[], |known| &known.addresses)
     }
 
@@ -280,9 +334,15 @@ impl ResolverState {
         if let [only] = places {
             return Some(only.address);
         }
-        let some: Vec<_> = places.iter().filter(|place| place.takes_part(now, &chance)).collect();
+        let some: Vec<_> = places
+            .iter()
+            .filter(|place| place.takes_part(now, &chance))
+            .collect();
         let nth = |count: usize| turn.checked_rem(count).unwrap_or(0);
-        let chosen = some.get(nth(some.len())).copied().or_else(|| places.get(nth(places.len())));
+        let chosen = some
+            .get(nth(some.len()))
+            .copied()
+            .or_else(|| places.get(nth(places.len())));
         chosen.map(|place| place.address)
     }
 
@@ -293,7 +353,8 @@ impl ResolverState {
         let (after, before) = places.split_at_checked(start)?;
         let mut turned: Vec<_> = before.iter().chain(after).collect();
         turned.sort_by_key(|place| Some(place.address) != first && place.is_shunned(now));
-        Some(turned.iter().map(|place| place.address).collect()).filter(|order: &Vec<_>| !order.is_empty())
+        Some(turned.iter().map(|place| place.address).collect())
+            .filter(|order: &Vec<_>| !order.is_empty())
     }
 
     fn tried(&mut self, now: Instant, address: SocketAddr, reached: bool) {
@@ -306,15 +367,26 @@ impl ResolverState {
     fn record_lookup(&mut self, now: Instant, found: io::Result<Vec<SocketAddr>>) -> LookupReport {
         self.lookup_since = None;
         let found = found.and_then(|all| match all.is_empty() {
-            true => Err(io::Error::new(ErrorKind::NotFound, "the name has no addresses")),
+            true => Err(io::Error::new(
+                ErrorKind::NotFound,
+                "the name has no addresses",
+            )),
             false => Ok(all),
         });
         let mut found = match found {
             Ok(found) => found,
             Err(error) => {
                 let (kind, why) = (error.kind(), error.to_string());
-                let before = self.failed.replace(FailedLookup { at: now, kind, why: why.clone() });
-                return if before.is_some() { LookupReport::None } else { LookupReport::Fails(why) };
+                let before = self.failed.replace(FailedLookup {
+                    at: now,
+                    kind,
+                    why: why.clone(),
+                });
+                return if before.is_some() {
+                    LookupReport::None
+                } else {
+                    LookupReport::Fails(why)
+                };
             }
         };
         self.failed = None;
@@ -325,18 +397,30 @@ impl ResolverState {
         let mut before = known.map_or_else(Vec::new, |known| known.addresses);
         let count = before.len();
         let mut kept = 0;
-        let places =
-            found.into_iter().map(|address| match before.iter().position(|place| place.address == address) {
+        let places = found.into_iter().map(|address| {
+            match before.iter().position(|place| place.address == address) {
                 Some(at) => {
                     kept += 1;
                     before.swap_remove(at)
                 }
-                None => ResolvedAddress { address, joined: (!first).then_some(now), shunned: None },
-            });
+                None => ResolvedAddress {
+                    address,
+                    joined: (!first).then_some(now),
+                    shunned: None,
+                },
+            }
+        });
         let places: Vec<_> = places.collect();
         let same = kept == count && kept == places.len();
-        let news = if same { LookupReport::None } else { LookupReport::Addresses(places.len()) };
-        self.known = Some(KnownAddresses { addresses: places, since: now });
+        let news = if same {
+            LookupReport::None
+        } else {
+            LookupReport::Addresses(places.len())
+        };
+        self.known = Some(KnownAddresses {
+            addresses: places,
+            since: now,
+        });
         news
     }
 }
@@ -371,7 +455,9 @@ mod tests {
         };
         let mut shares = vec![0; 60];
         for _ in 0..times {
-            let SocketAddr::V4(address) = state.next(now, chance).unwrap() else { panic!() };
+            let SocketAddr::V4(address) = state.next(now, chance).unwrap() else {
+                panic!()
+            };
             shares[usize::from(address.ip().octets()[3])] += 1;
         }
         let last = shares.iter().rposition(|share| *share > 0).unwrap();
@@ -384,11 +470,21 @@ mod tests {
         assert_eq!(state.next(start, || 0), None);
         assert!(state.is_due(start));
         assert!(!state.is_due(start + seconds(100)), "one is under way");
-        assert_eq!(state.record_lookup(start, all([1])), LookupReport::Addresses(1));
+        assert_eq!(
+            state.record_lookup(start, all([1])),
+            LookupReport::Addresses(1)
+        );
         assert!(!state.is_due(start + seconds(19)));
         assert!(state.is_due(start + seconds(20)));
-        assert_eq!(state.next(start + seconds(25), || 0), Some(at(1)), "nobody waits for it");
-        assert_eq!(state.record_lookup(start + seconds(26), all([1])), LookupReport::None);
+        assert_eq!(
+            state.next(start + seconds(25), || 0),
+            Some(at(1)),
+            "nobody waits for it"
+        );
+        assert_eq!(
+            state.record_lookup(start + seconds(26), all([1])),
+            LookupReport::None
+        );
         assert!(!state.is_due(start + seconds(45)));
     }
 
@@ -401,22 +497,32 @@ mod tests {
         for second in 20..299 {
             let now = start + seconds(second);
             if state.is_due(now) {
-                told.push(state.record_lookup(now, if second % 2 == 0 { fails() } else { all([]) }));
+                told.push(
+                    state.record_lookup(now, if second % 2 == 0 { fails() } else { all([]) }),
+                );
             }
             assert!(state.next(now, || 0).is_some(), "{second}");
             assert_eq!(state.order(now, None).unwrap().len(), 2);
         }
         assert_eq!(told.len(), 279, "one a second");
         assert_eq!(
-            told.iter().filter(|news| **news != LookupReport::None).count(),
+            told.iter()
+                .filter(|news| **news != LookupReport::None)
+                .count(),
             1,
             "said once: {:?}",
             told[0]
         );
         let late = start + seconds(300);
-        assert_eq!((state.next(late, || 0), state.order(late, None)), (None, None));
+        assert_eq!(
+            (state.next(late, || 0), state.order(late, None)),
+            (None, None)
+        );
         assert!(state.is_due(late));
-        assert_eq!(state.record_lookup(late, all([2, 3])), LookupReport::Addresses(2));
+        assert_eq!(
+            state.record_lookup(late, all([2, 3])),
+            LookupReport::Addresses(2)
+        );
         assert_eq!(state.order(late, Some(at(3))).unwrap(), [at(3), at(2)]);
     }
 
@@ -436,11 +542,22 @@ mod tests {
         state.record_lookup(start, all(1..=4));
         state.tried(start, at(2), false);
         assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100]);
-        assert_eq!(state.order(start, Some(at(1))).unwrap(), [at(1), at(3), at(4), at(2)]);
+        assert_eq!(
+            state.order(start, Some(at(1))).unwrap(),
+            [at(1), at(3), at(4), at(2)]
+        );
         state.record_lookup(start, all(1..=4));
-        assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100], "it is the same address still");
+        assert_eq!(
+            shares(&mut state, start, 300),
+            [100, 0, 100, 100],
+            "it is the same address still"
+        );
         (1..=4).for_each(|last| state.tried(start, at(last), false));
-        assert_eq!(shares(&mut state, start, 400), [100; 4], "there is no other");
+        assert_eq!(
+            shares(&mut state, start, 400),
+            [100; 4],
+            "there is no other"
+        );
         assert_eq!(shares(&mut state, start + SHUNNED, 400), [100; 4]);
         state.tried(start, at(3), true);
         assert_eq!(shares(&mut state, start, 100), [0, 0, 100]);
@@ -451,16 +568,28 @@ mod tests {
         let (mut state, start) = (ResolverState::default(), Instant::now());
         state.record_lookup(start, all([1]));
         let grown = start + seconds(20);
-        assert_eq!(state.record_lookup(grown, all(1..=4)), LookupReport::Addresses(4));
+        assert_eq!(
+            state.record_lookup(grown, all(1..=4)),
+            LookupReport::Addresses(4)
+        );
         assert_eq!(shares(&mut state, grown, 100), [100]);
         let half = shares(&mut state, grown + seconds(5), 4_000);
-        assert!(half[0] > 1_500 && half[1..].iter().all(|share| (400..=1_000).contains(share)), "{half:?}");
+        assert!(
+            half[0] > 1_500 && half[1..].iter().all(|share| (400..=1_000).contains(share)),
+            "{half:?}"
+        );
         assert_eq!(shares(&mut state, grown + RAMP, 400), [100; 4]);
         let shrunk = grown + seconds(30);
-        assert_eq!(state.record_lookup(shrunk, all([4])), LookupReport::Addresses(1));
+        assert_eq!(
+            state.record_lookup(shrunk, all([4])),
+            LookupReport::Addresses(1)
+        );
         assert_eq!(shares(&mut state, shrunk, 100), [0, 0, 0, 100]);
         assert_eq!(state.record_lookup(shrunk, all([4, 4])), LookupReport::None);
-        assert_eq!(state.record_lookup(shrunk, all([3])), LookupReport::Addresses(1));
+        assert_eq!(
+            state.record_lookup(shrunk, all([3])),
+            LookupReport::Addresses(1)
+        );
     }
 
     #[tokio::test]
@@ -471,19 +600,34 @@ mod tests {
                 lookup.tell(all([7]));
             });
         }
-        let addresses = Resolver::with_lookup(silent, "e", ("engine", 8000), Duration::from_millis(100));
+        let addresses =
+            Resolver::with_lookup(silent, "e", ("engine", 8000), Duration::from_millis(100));
         assert_eq!(addresses.next(), None);
         let begun = Instant::now();
         let error = addresses.order(None).await.unwrap_err();
-        assert_eq!((error.public.fault, error.class), (Fault::Timeout, RetryClass::Unsent));
-        assert!((50..350).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+        assert_eq!(
+            (error.public.fault, error.class),
+            (Fault::Timeout, RetryClass::Unsent)
+        );
+        assert!(
+            (50..350).contains(&begun.elapsed().as_millis()),
+            "{:?}",
+            begun.elapsed()
+        );
         let begun = Instant::now();
         addresses.order(None).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_millis(50), "nobody waits for what is late already");
+        assert!(
+            begun.elapsed() < Duration::from_millis(50),
+            "nobody waits for what is late already"
+        );
         while addresses.next().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(addresses.order(None).await.unwrap(), [at(7)], "late is better than never");
+        assert_eq!(
+            addresses.order(None).await.unwrap(),
+            [at(7)],
+            "late is better than never"
+        );
     }
 
     #[tokio::test]
@@ -496,10 +640,14 @@ mod tests {
                 drop(lookup);
             });
         }
-        let addresses = Resolver::with_lookup(failing, "e", ("engine", 8000), Duration::from_secs(2));
+        let addresses =
+            Resolver::with_lookup(failing, "e", ("engine", 8000), Duration::from_secs(2));
         let all = futures::future::join_all((0..100).map(|_| addresses.order(None))).await;
         for error in all.into_iter().map(Result::unwrap_err) {
-            assert_eq!((error.public.fault, error.class), (Fault::Unreachable, RetryClass::Unsent));
+            assert_eq!(
+                (error.public.fault, error.class),
+                (Fault::Unreachable, RetryClass::Unsent)
+            );
         }
         addresses.order(None).await.unwrap_err();
         assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
@@ -548,15 +696,27 @@ mod tests {
             assert_eq!(addresses.next(), Some(address));
             assert_eq!(addresses.order(None).await.unwrap(), [address]);
         }
-        let here = Resolver::with_lookup(by_the_system, "e", ("localhost", 8000), Duration::from_secs(2));
+        let here = Resolver::with_lookup(
+            by_the_system,
+            "e",
+            ("localhost", 8000),
+            Duration::from_secs(2),
+        );
         let order = here.order(None).await.unwrap();
-        assert!(order.iter().all(|address| address.ip().is_loopback()), "{order:?}");
+        assert!(
+            order.iter().all(|address| address.ip().is_loopback()),
+            "{order:?}"
+        );
     }
 
     #[test]
     fn an_address_takes_part_by_its_age() {
         let start = Instant::now();
-        let address = |joined, shunned| ResolvedAddress { address: at(1), joined, shunned };
+        let address = |joined, shunned| ResolvedAddress {
+            address: at(1),
+            joined,
+            shunned,
+        };
         let quarter = u32::MAX / 4;
         for (age, chance, takes_part) in [
             (0, 0, false),
@@ -567,13 +727,21 @@ mod tests {
             (11, u32::MAX, true),
         ] {
             let new = address(Some(start), None);
-            assert_eq!(new.takes_part(start + seconds(age), || chance), takes_part, "{age} s, {chance}");
+            assert_eq!(
+                new.takes_part(start + seconds(age), || chance),
+                takes_part,
+                "{age} s, {chance}"
+            );
             assert!(
                 address(None, None).takes_part(start + seconds(age), || chance),
                 "it was among the first"
             );
             let shunned = address(None, Some(start + SHUNNED));
-            assert_eq!(shunned.takes_part(start + seconds(age), || chance), age >= 10, "{age} s");
+            assert_eq!(
+                shunned.takes_part(start + seconds(age), || chance),
+                age >= 10,
+                "{age} s"
+            );
         }
     }
 }

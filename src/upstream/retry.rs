@@ -84,7 +84,10 @@ struct Second {
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        Self { seconds: Mutex::default(), since: Instant::now() }
+        Self {
+            seconds: Mutex::default(),
+            since: Instant::now(),
+        }
     }
 }
 
@@ -110,14 +113,23 @@ impl RetryBudget {
         let number = now.saturating_duration_since(self.since).as_secs();
         let mut seconds = self.seconds.lock();
         let recent = |second: &&Second| second.number + BUDGET_SECONDS as u64 > number;
-        let spent = seconds.iter().filter(recent).fold((0, 0), |(requests, retries), second| {
-            (requests + u64::from(second.requests), retries + u64::from(second.retries))
-        });
+        let spent = seconds
+            .iter()
+            .filter(recent)
+            .fold((0, 0), |(requests, retries), second| {
+                (
+                    requests + u64::from(second.requests),
+                    retries + u64::from(second.retries),
+                )
+            });
         let place = usize::try_from(number).unwrap_or(0) % BUDGET_SECONDS;
         let mut none = Second::default();
         let second = seconds.get_mut(place).unwrap_or(&mut none);
         if second.number != number {
-            *second = Second { number, ..Second::default() };
+            *second = Second {
+                number,
+                ..Second::default()
+            };
         }
         act(second, spent)
     }
@@ -129,7 +141,10 @@ mod tests {
 
     /// Returns the number of attempts that this series of failures leads to.
     fn course(classes: &[RetryClass], max_attempts: u32) -> usize {
-        let retry = Retry { max_attempts, ..Retry::default() };
+        let retry = Retry {
+            max_attempts,
+            ..Retry::default()
+        };
         let mut retries = RetryState::default();
         for (at, class) in classes.iter().enumerate() {
             retries.visit(UpstreamId::new());
@@ -164,15 +179,26 @@ mod tests {
     fn pauses() {
         let mut retries = RetryState::default();
         retries.visit(UpstreamId::new());
-        assert_eq!(retries.next_pause(RetryClass::Unsent, &Retry::default()), Some(Duration::ZERO));
+        assert_eq!(
+            retries.next_pause(RetryClass::Unsent, &Retry::default()),
+            Some(Duration::ZERO)
+        );
         retries.visit(UpstreamId::new());
-        let pause = retries.next_pause(RetryClass::Reset, &Retry::default()).unwrap();
+        let pause = retries
+            .next_pause(RetryClass::Reset, &Retry::default())
+            .unwrap();
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
         let pauses: Vec<_> = (0..200).map(|_| jitter().as_millis()).collect();
-        assert!(pauses.iter().all(|pause| (25..=250).contains(pause)), "{pauses:?}");
+        assert!(
+            pauses.iter().all(|pause| (25..=250).contains(pause)),
+            "{pauses:?}"
+        );
         assert!(!retries.has_two_resets());
         retries.visit(UpstreamId::new());
-        assert_eq!(retries.next_pause(RetryClass::Reset, &Retry::default()), None);
+        assert_eq!(
+            retries.next_pause(RetryClass::Reset, &Retry::default()),
+            None
+        );
         assert!(retries.has_two_resets());
     }
 
@@ -183,14 +209,26 @@ mod tests {
         let takes = |at: Instant| (0..1000).take_while(|_| budget.take(at, &retry)).count();
         assert_eq!(takes(start), 30);
         for _ in 0..2 {
-            assert_eq!(takes(start + Duration::from_secs(1)), 0, "the next second has no budget of its own");
+            assert_eq!(
+                takes(start + Duration::from_secs(1)),
+                0,
+                "the next second has no budget of its own"
+            );
         }
-        assert_eq!(takes(start + Duration::from_secs(9)), 0, "they count for ten seconds");
+        assert_eq!(
+            takes(start + Duration::from_secs(9)),
+            0,
+            "they count for ten seconds"
+        );
         assert_eq!(takes(start + Duration::from_secs(10)), 30);
         let later = start + Duration::from_secs(30);
         (0..500).for_each(|_| budget.request(later));
         assert_eq!(takes(later), 130);
-        assert_eq!(takes(later + Duration::from_secs(60)), 30, "what was long ago counts no more");
+        assert_eq!(
+            takes(later + Duration::from_secs(60)),
+            30,
+            "what was long ago counts no more"
+        );
     }
 
     #[test]
@@ -201,7 +239,11 @@ mod tests {
             let takes = |at: Instant| (0..1000).take_while(|_| budget.take(at, &retry)).count();
             (0..100).for_each(|_| budget.request(start));
             (0..100).for_each(|_| budget.request(start + Duration::from_secs(1)));
-            assert_eq!(takes(start + Duration::from_secs(2)), 70, "{age}: 30, and a fifth of 200");
+            assert_eq!(
+                takes(start + Duration::from_secs(2)),
+                70,
+                "{age}: 30, and a fifth of 200"
+            );
             assert_eq!(takes(start + Duration::from_secs(3)), 0, "{age}");
         }
     }

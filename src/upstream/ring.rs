@@ -20,7 +20,9 @@ pub(super) struct HashRing(Box<[(u64, usize)]>);
 impl HashRing {
     /// Returns the ring of upstreams, each given as name and place.
     pub(super) fn of<'n>(upstreams: impl Iterator<Item = (&'n str, usize)>) -> Self {
-        let mut all: Box<[_]> = upstreams.map(|(name, place)| (point(name), place)).collect();
+        let mut all: Box<[_]> = upstreams
+            .map(|(name, place)| (point(name), place))
+            .collect();
         all.sort_unstable();
         Self(all)
     }
@@ -47,7 +49,12 @@ impl HashRing {
     }
 
     fn window(&self, start: usize) -> impl Iterator<Item = usize> {
-        self.0.iter().cycle().skip(start).take(WINDOW.min(self.0.len())).map(|(_, place)| *place)
+        self.0
+            .iter()
+            .cycle()
+            .skip(start)
+            .take(WINDOW.min(self.0.len()))
+            .map(|(_, place)| *place)
     }
 }
 
@@ -94,7 +101,11 @@ impl Rings {
 
     /// Returns the names that any engine lists, each once, which `derive` gives if they are not known for the lists of
     /// this number.
-    pub(super) fn names(&self, lists: u64, derive: impl FnOnce() -> Vec<Arc<str>>) -> Arc<[Arc<str>]> {
+    pub(super) fn names(
+        &self,
+        lists: u64,
+        derive: impl FnOnce() -> Vec<Arc<str>>,
+    ) -> Arc<[Arc<str>]> {
         let known = self.0.read();
         if let Some(names) = known.names.as_ref().filter(|_| known.lists == lists) {
             return Arc::clone(names);
@@ -112,7 +123,10 @@ impl Rings {
     fn at(&self, lists: u64) -> parking_lot::RwLockWriteGuard<'_, Derived> {
         let mut known = self.0.write();
         if known.lists != lists {
-            *known = Derived { lists, ..Derived::default() };
+            *known = Derived {
+                lists,
+                ..Derived::default()
+            };
         }
         known
     }
@@ -124,7 +138,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn ring(names: &[String]) -> HashRing {
-        HashRing::of(names.iter().enumerate().map(|(place, name)| (name.as_str(), place)))
+        HashRing::of(
+            names
+                .iter()
+                .enumerate()
+                .map(|(place, name)| (name.as_str(), place)),
+        )
     }
 
     #[test]
@@ -134,7 +153,10 @@ mod tests {
             let ring = ring(&names[..size]);
             assert_eq!(ring.is_large(), size > WINDOW);
             for seed in [0, 1, u64::MAX / 2, u64::MAX] {
-                for window in [ring.after(seed).collect::<BTreeSet<_>>(), ring.anywhere(seed).collect()] {
+                for window in [
+                    ring.after(seed).collect::<BTreeSet<_>>(),
+                    ring.anywhere(seed).collect(),
+                ] {
                     assert_eq!(window.len(), expected, "{size}");
                 }
             }
@@ -146,7 +168,9 @@ mod tests {
         let names: Vec<_> = (0..100).map(|n| format!("e{n}")).collect();
         let mut counts = [0; 100];
         for chance in 0..100 {
-            ring(&names).anywhere(chance).for_each(|place| counts[place] += 1);
+            ring(&names)
+                .anywhere(chance)
+                .for_each(|place| counts[place] += 1);
         }
         assert_eq!(counts, [WINDOW; 100]);
     }
@@ -175,15 +199,23 @@ mod tests {
             made.get()
         };
         assert_eq!(
-            [get(0, "a"), get(0, "a"), get(0, "b"), get(1, "a"), get(1, "a"), get(1, "b")],
+            [
+                get(0, "a"),
+                get(0, "a"),
+                get(0, "b"),
+                get(1, "a"),
+                get(1, "a"),
+                get(1, "b")
+            ],
             [1, 1, 2, 3, 3, 4]
         );
         for n in 0..2 * MODELS {
             get(1, &n.to_string());
         }
         assert!(rings.0.read().rings.len() <= MODELS);
-        let names =
-            |lists, list: &[&str]| rings.names(lists, || list.iter().map(|name| (*name).into()).collect());
+        let names = |lists, list: &[&str]| {
+            rings.names(lists, || list.iter().map(|name| (*name).into()).collect())
+        };
         assert_eq!(*names(2, &["b", "a", "b"]), ["a".into(), "b".into()]);
         assert_eq!(*names(2, &[]), ["a".into(), "b".into()]);
         assert!(names(3, &[]).is_empty() && rings.0.read().rings.is_empty());

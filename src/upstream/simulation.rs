@@ -68,8 +68,13 @@ impl World {
         let text = format!("threads = 1\n{lines}\n{entries}");
         let config = Config::read(&text, &[&Overrides::default()]).unwrap();
         let pool = Pool::new(&config, &Metrics::default()).unwrap();
-        let model = [ListedModel { id: "m".to_owned(), ..ListedModel::default() }];
-        pool.upstreams().iter().for_each(|upstream| upstream.listed(&model));
+        let model = [ListedModel {
+            id: "m".to_owned(),
+            ..ListedModel::default()
+        }];
+        pool.upstreams()
+            .iter()
+            .for_each(|upstream| upstream.listed(&model));
         Self {
             pool,
             start: Instant::now(),
@@ -88,7 +93,11 @@ impl World {
         self.start + self.now
     }
 
-    fn choose(&mut self, conversation: Option<u64>, prompt: &[u64]) -> Result<ChosenUpstream, NoUpstream> {
+    fn choose(
+        &mut self,
+        conversation: Option<u64>,
+        prompt: &[u64],
+    ) -> Result<ChosenUpstream, NoUpstream> {
         let criteria = SelectionCriteria {
             model: "m",
             only: None,
@@ -106,12 +115,16 @@ impl World {
     fn request(&mut self, conversation: Option<u64>, prompt: &[u64]) -> UpstreamId {
         let rate = (self.pool.upstreams().len() * LOAD) as f64 / REQUEST.as_secs_f64();
         self.now += Duration::from_secs_f64(-self.random.part().ln() / rate);
-        while let Some(Reverse((end, id))) =
-            self.ends.peek().copied().filter(|Reverse((end, _))| *end <= self.now)
+        while let Some(Reverse((end, id))) = self
+            .ends
+            .peek()
+            .copied()
+            .filter(|Reverse((end, _))| *end <= self.now)
         {
             self.ends.pop();
             if let Some(over) = self.running.remove(&id) {
-                over.upstream().record_outcome(AttemptOutcome::Good, self.start + end);
+                over.upstream()
+                    .record_outcome(AttemptOutcome::Good, self.start + end);
             }
         }
         let chosen = self.choose(conversation, prompt).unwrap();
@@ -176,7 +189,12 @@ fn load_is_even() {
 #[test]
 fn conversations_stay_and_none_overloads_its_engine() {
     println!("engines  conversations  peak over mean  found again  choice");
-    for (engines, conversations) in [(10, 2_000), (100, 20_000), (1_000, 200_000), (4_000, 800_000)] {
+    for (engines, conversations) in [
+        (10, 2_000),
+        (100, 20_000),
+        (1_000, 200_000),
+        (4_000, 800_000),
+    ] {
         let mut world = World::of(engines);
         for _ in 0..engines * LOAD * 4 {
             let conversation = world.conversation(conversations);
@@ -186,7 +204,10 @@ fn conversations_stay_and_none_overloads_its_engine() {
         let clock = std::time::Instant::now();
         (0..20_000_u64).for_each(|n| drop(world.choose(Some(Random(n).next()), &[])));
         let each = clock.elapsed() / 20_000;
-        println!("{engines:>7}  {conversations:>13}  {peak:>14.2}  {found:>11.2}  {:>4} ns", each.as_nanos());
+        println!(
+            "{engines:>7}  {conversations:>13}  {peak:>14.2}  {found:>11.2}  {:>4} ns",
+            each.as_nanos()
+        );
         assert!(peak <= 2.5, "{engines} engines: {peak}");
         assert!(found >= 0.5, "{engines} engines: {found}");
     }
@@ -212,9 +233,15 @@ fn engines_fail_and_come_back() {
     }
     run(&mut world, engines * LOAD);
     let (during, lost) = (world.affinity(), failing as f64 / engines as f64);
-    let left: f64 = (0..failing).map(|place| world.at(place).load()).sum::<f64>() / failing as f64;
+    let left: f64 = (0..failing)
+        .map(|place| world.at(place).load())
+        .sum::<f64>()
+        / failing as f64;
     println!("found again: {before:.2} before, {during:.2} while {failing} of {engines} are down");
-    assert!(during >= before * (1.0 - 2.0 * lost), "the others' conversations stay: {during}");
+    assert!(
+        during >= before * (1.0 - 2.0 * lost),
+        "the others' conversations stay: {during}"
+    );
     assert!(left < LOAD as f64, "no new requests: {left}");
     for place in 0..failing {
         world.at(place).set_standing(Standing::Up);
@@ -229,7 +256,10 @@ fn engines_fail_and_come_back() {
         }
         assert!(world.now - up < REQUEST * 10, "they get their share again");
     }
-    println!("80 % of their share after {:.1} s, at most {rush:.1} times it", (world.now - up).as_secs_f64());
+    println!(
+        "80 % of their share after {:.1} s, at most {rush:.1} times it",
+        (world.now - up).as_secs_f64()
+    );
     assert!(rush <= 3.0, "no rush on those that are back: {rush}");
 }
 
@@ -247,7 +277,10 @@ impl Cache {
 
     /// Returns the number of blocks at the beginning of a prompt that are there, and takes all of them in.
     fn hits(&mut self, prompt: &[u64]) -> usize {
-        let hits = prompt.iter().take_while(|block| self.blocks.contains_key(block)).count();
+        let hits = prompt
+            .iter()
+            .take_while(|block| self.blocks.contains_key(block))
+            .count();
         for block in prompt {
             self.uses += 1;
             if let Some(before) = self.blocks.insert(*block, self.uses) {
@@ -256,7 +289,9 @@ impl Cache {
             self.by_use.insert(self.uses, *block);
         }
         while self.blocks.len() > Self::ROOM {
-            let Some((_, oldest)) = self.by_use.pop_first() else { break };
+            let Some((_, oldest)) = self.by_use.pop_first() else {
+                break;
+            };
             self.blocks.remove(&oldest);
         }
         hits
@@ -276,8 +311,13 @@ impl Talk {
     const TURN: u64 = 3;
 
     fn begin(system: u64, random: &mut Random) -> Self {
-        let blocks: Vec<_> = (0..Self::SYSTEM).map(|n| Random((system << 32) + n).next()).collect();
-        Self { beginning: random.next(), blocks }
+        let blocks: Vec<_> = (0..Self::SYSTEM)
+            .map(|n| Random((system << 32) + n).next())
+            .collect();
+        Self {
+            beginning: random.next(),
+            blocks,
+        }
     }
 
     fn turn(&mut self, random: &mut Random) {
@@ -292,7 +332,9 @@ fn cached(engines: usize, by: &str) -> (f64, f64) {
     // More system prompts than one engine has room for, and conversations of some ten turns each.
     let mut random = Random(11);
     let talks = engines * 20;
-    let mut open: Vec<_> = (0..talks).map(|_| Talk::begin(random.next() % 200, &mut random)).collect();
+    let mut open: Vec<_> = (0..talks)
+        .map(|_| Talk::begin(random.next() % 200, &mut random))
+        .collect();
     let (mut hits, mut blocks) = (0, 0);
     for n in 0..talks * 12 {
         let at = usize::try_from(random.next() % talks as u64).unwrap();
@@ -313,7 +355,10 @@ fn cached(engines: usize, by: &str) -> (f64, f64) {
             (hits, blocks) = (hits + found, blocks + talk.blocks.len());
         }
     }
-    (f64::from(u32::try_from(hits).unwrap()) / blocks as f64, world.peak_over_mean())
+    (
+        f64::from(u32::try_from(hits).unwrap()) / blocks as f64,
+        world.peak_over_mean(),
+    )
 }
 
 /// Engines find more of the prompts in their caches by conversation than by load, and still more by prefix.
@@ -327,7 +372,13 @@ fn caches_are_hit() {
             assert!(peak <= 2.5, "{engines} engines, {by}: {peak}");
             found
         });
-        assert!(conversation >= none + 0.2, "{engines} engines: {none} {conversation}");
-        assert!(prefix >= conversation + 0.03, "{engines} engines: {conversation} {prefix}");
+        assert!(
+            conversation >= none + 0.2,
+            "{engines} engines: {none} {conversation}"
+        );
+        assert!(
+            prefix >= conversation + 0.03,
+            "{engines} engines: {conversation} {prefix}"
+        );
     }
 }

@@ -42,8 +42,14 @@ fn add_entry(
 }
 
 fn push(found: &mut Vec<ModelTarget>, model: &str, upstream: Option<usize>) {
-    if !found.iter().any(|known| *known.model == *model && known.upstream == upstream) {
-        found.push(ModelTarget { model: model.into(), upstream });
+    if !found
+        .iter()
+        .any(|known| *known.model == *model && known.upstream == upstream)
+    {
+        found.push(ModelTarget {
+            model: model.into(),
+            upstream,
+        });
     }
 }
 
@@ -57,7 +63,11 @@ fn drawn(to: &[TargetConfig], seed: u64) -> Vec<&TargetConfig> {
         let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
         number.max(f64::MIN_POSITIVE).ln() / f64::from(target.weight)
     };
-    let mut all: Vec<_> = to.iter().filter(|target| target.weight > 0).map(|one| (key(one), one)).collect();
+    let mut all: Vec<_> = to
+        .iter()
+        .filter(|target| target.weight > 0)
+        .map(|one| (key(one), one))
+        .collect();
     all.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     all.into_iter().map(|(_, target)| target).collect()
 }
@@ -69,11 +79,16 @@ mod tests {
 
     fn models(text: &str) -> Vec<ModelConfig> {
         let text = format!("[[upstream]]\nurl = \"http://a:1\"\n{text}");
-        Config::read(&text, &[&Overrides::default()]).unwrap().models
+        Config::read(&text, &[&Overrides::default()])
+            .unwrap()
+            .models
     }
 
     fn names(models: &[ModelConfig], seed: u64) -> Vec<String> {
-        in_order(models, &models[0], seed).iter().map(|target| target.model.to_string()).collect()
+        in_order(models, &models[0], seed)
+            .iter()
+            .map(|target| target.model.to_string())
+            .collect()
     }
 
     #[test]
@@ -85,7 +100,8 @@ mod tests {
         let canaries = all.iter().filter(|names| names[0] == "b").count();
         assert!((120..280).contains(&canaries), "a tenth: {canaries}");
         assert!(
-            all.iter().all(|names| names.len() == 2 && !names.contains(&"off".to_owned())),
+            all.iter()
+                .all(|names| names.len() == 2 && !names.contains(&"off".to_owned())),
             "the others follow"
         );
         assert!((0..2_000).all(|seed| names(&models, seed) == all[usize::try_from(seed).unwrap()]));
@@ -112,6 +128,10 @@ mod tests {
         assert_eq!(all[3].upstream, Some(0));
         let own = in_order(&models, &models[1], 7);
         let own: Vec<_> = own.iter().map(|target| &*target.model).collect();
-        assert_eq!(own, ["big", "medium", "small"], "the model itself comes first");
+        assert_eq!(
+            own,
+            ["big", "medium", "small"],
+            "the model itself comes first"
+        );
     }
 }

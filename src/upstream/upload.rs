@@ -57,7 +57,10 @@ impl Upload {
     /// Returns the upload of one attempt, whose pieces are recorded.
     #[must_use]
     pub fn recorded_by(&self, recorder: Option<&AttemptRecorder>) -> Self {
-        Self { recorder: recorder.cloned(), ..self.clone() }
+        Self {
+            recorder: recorder.cloned(),
+            ..self.clone()
+        }
     }
 
     /// Returns true if a piece has been taken, so that the request cannot be sent again.
@@ -73,7 +76,8 @@ impl Upload {
     pub(super) fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         let piece = ready!(self.source.lock().poll_piece(cx));
         self.begun.store(true, Ordering::Relaxed);
-        self.failed.store(matches!(piece, Some(Err(_))), Ordering::Relaxed);
+        self.failed
+            .store(matches!(piece, Some(Err(_))), Ordering::Relaxed);
         if let (Some(recorder), Some(Ok(piece))) = (&self.recorder, &piece) {
             recorder.request_body(piece);
         }
@@ -125,7 +129,13 @@ pub(super) struct Sending {
 impl Sending {
     pub(super) fn new(head: &[u8], body: Bytes, upload: Upload) -> Self {
         let before = BytesMut::from(head);
-        let mut this = Self { before, piece: Bytes::new(), after: b"", upload, is_over: false };
+        let mut this = Self {
+            before,
+            piece: Bytes::new(),
+            after: b"",
+            upload,
+            is_over: false,
+        };
         this.take(body);
         this
     }
@@ -134,8 +144,14 @@ impl Sending {
     pub(super) fn rest(head: &[u8], body: &EngineBody, unsent: usize) -> Self {
         let body = body.joined();
         let of_body = unsent.min(body.len());
-        let head = head.get((head.len() + of_body).saturating_sub(unsent)..).unwrap_or_default();
-        Self::new(head, body.slice(body.len() - of_body..), Upload::new(Nothing, Some(0)))
+        let head = head
+            .get((head.len() + of_body).saturating_sub(unsent)..)
+            .unwrap_or_default();
+        Self::new(
+            head,
+            body.slice(body.len() - of_body..),
+            Upload::new(Nothing, Some(0)),
+        )
     }
 
     /// Makes `piece` the next one to send: as a chunk if the length of the body is not known.
@@ -173,8 +189,11 @@ impl Sending {
     pub(super) fn poll(&mut self, stream: &mut Socket, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             while !self.is_out() {
-                let pieces =
-                    [IoSlice::new(&self.before), IoSlice::new(&self.piece), IoSlice::new(self.after)];
+                let pieces = [
+                    IoSlice::new(&self.before),
+                    IoSlice::new(&self.piece),
+                    IoSlice::new(self.after),
+                ];
                 match ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &pieces)) {
                     Ok(written @ 1..) => self.advance(written),
                     Ok(0) | Err(_) => return Poll::Ready(Sent::Refused),
@@ -182,7 +201,11 @@ impl Sending {
             }
             if self.is_over {
                 let flushed = ready!(Pin::new(&mut *stream).poll_flush(cx));
-                return Poll::Ready(if flushed.is_ok() { Sent::Whole } else { Sent::Refused });
+                return Poll::Ready(if flushed.is_ok() {
+                    Sent::Whole
+                } else {
+                    Sent::Refused
+                });
             }
             match self.upload.poll_piece(cx) {
                 Poll::Ready(Some(Ok(piece))) => self.take(piece),
@@ -210,13 +233,21 @@ pub(super) struct UploadState {
 impl UploadState {
     /// Starts with the part of the body that is in memory.
     pub(super) fn new(stream: SendStream<Bytes>, body: Bytes, upload: Upload) -> Self {
-        Self { stream, piece: body, upload }
+        Self {
+            stream,
+            piece: body,
+            upload,
+        }
     }
 
     /// Returns the rest of a body in memory: its last `unsent` bytes.
     pub(super) fn rest(stream: SendStream<Bytes>, body: &EngineBody, unsent: usize) -> Self {
         let body = body.joined();
-        Self::new(stream, body.slice(body.len().saturating_sub(unsent)..), Upload::new(Nothing, Some(0)))
+        Self::new(
+            stream,
+            body.slice(body.len().saturating_sub(unsent)..),
+            Upload::new(Nothing, Some(0)),
+        )
     }
 
     /// Sends as much as the engine accepts. Ready once the body is sent, or cannot be.
@@ -244,7 +275,11 @@ impl UploadState {
                 }
                 None => {
                     let ended = self.stream.send_data(Bytes::new(), true);
-                    return Poll::Ready(if ended.is_ok() { Sent::Whole } else { Sent::Refused });
+                    return Poll::Ready(if ended.is_ok() {
+                        Sent::Whole
+                    } else {
+                        Sent::Refused
+                    });
                 }
             }
         }
@@ -253,7 +288,9 @@ impl UploadState {
 
 impl fmt::Debug for UploadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").field("upload", &self.upload).finish_non_exhaustive()
+        f.debug_struct("Streaming")
+            .field("upload", &self.upload)
+            .finish_non_exhaustive()
     }
 }
 
@@ -270,7 +307,9 @@ mod tests {
     impl Source for Pieces {
         fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
             let piece = |piece: Option<&'static str>| {
-                piece.map(Bytes::from).ok_or_else(|| Fault::RequestTimeout.into())
+                piece
+                    .map(Bytes::from)
+                    .ok_or_else(|| Fault::RequestTimeout.into())
             };
             Poll::Ready(self.0.pop_front().map(piece))
         }
@@ -281,7 +320,12 @@ mod tests {
     }
 
     /// Returns what is sent of a request if each write takes at most `most` bytes.
-    fn sent(body: &'static str, pieces: &[Option<&'static str>], length: Option<u64>, most: usize) -> String {
+    fn sent(
+        body: &'static str,
+        pieces: &[Option<&'static str>],
+        length: Option<u64>,
+        most: usize,
+    ) -> String {
         let mut sending = Sending::new(b"HEAD ", Bytes::from(body), upload(pieces, length));
         let mut sent = Vec::new();
         loop {
@@ -294,7 +338,10 @@ mod tests {
             if sending.is_over {
                 return String::from_utf8(sent).unwrap();
             }
-            match sending.upload.poll_piece(&mut Context::from_waker(Waker::noop())) {
+            match sending
+                .upload
+                .poll_piece(&mut Context::from_waker(Waker::noop()))
+            {
                 Poll::Ready(Some(Ok(piece))) => sending.take(piece),
                 Poll::Ready(None) => sending.end(),
                 other => panic!("{other:?}"),
@@ -308,7 +355,11 @@ mod tests {
     fn bodies_are_sent_whole_in_writes_of_any_size() {
         let pieces = [Some("0123456789abcdef0"), Some("x")];
         for most in 1..64 {
-            assert_eq!(sent("ab", &pieces, Some(18), most), "HEAD ab0123456789abcdef0x", "{most}");
+            assert_eq!(
+                sent("ab", &pieces, Some(18), most),
+                "HEAD ab0123456789abcdef0x",
+                "{most}"
+            );
             let chunks = "HEAD 2\r\nab\r\n11\r\n0123456789abcdef0\r\n1\r\nx\r\n0\r\n\r\n";
             assert_eq!(sent("ab", &pieces, None, most), chunks, "{most}");
             assert_eq!(sent("", &[], None, most), "HEAD 0\r\n\r\n", "{most}");
@@ -324,8 +375,15 @@ mod tests {
         let clone = upload.clone();
         assert_eq!(state(&upload), (false, false));
         assert!(matches!(take(&upload), Poll::Ready(Some(Ok(_)))));
-        assert_eq!((state(&upload), state(&clone)), ((true, false), (true, false)), "clones share it");
+        assert_eq!(
+            (state(&upload), state(&clone)),
+            ((true, false), (true, false)),
+            "clones share it"
+        );
         assert!(matches!(take(&clone), Poll::Ready(Some(Err(_)))));
-        assert_eq!((state(&upload), state(&clone)), ((true, true), (true, true)));
+        assert_eq!(
+            (state(&upload), state(&clone)),
+            ((true, true), (true, true))
+        );
     }
 }

@@ -62,7 +62,11 @@ mod tests {
     impl Source for Nothing {
         fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
             self.polls.fetch_add(1, Ordering::Relaxed);
-            if self.ends { Poll::Ready(None) } else { Poll::Pending }
+            if self.ends {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
+            }
         }
     }
 
@@ -71,17 +75,31 @@ mod tests {
     async fn early(status: u16, ends: bool) -> (usize, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = listener.local_addr().unwrap();
-        let connection = Connection { stream: TcpStream::connect(to).await.unwrap().into(), to };
+        let connection = Connection {
+            stream: TcpStream::connect(to).await.unwrap().into(),
+            to,
+        };
         let (mut engine, _) = listener.accept().await.unwrap();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n\r\n");
         engine.write_all(head.as_bytes()).await.unwrap();
         let polls = Arc::new(AtomicUsize::new(0));
-        let upload = Upload::new(Nothing { polls: Arc::clone(&polls), ends }, None);
-        let mut answer = exchange(connection, b"HEAD ", Bytes::new(), &upload).await.unwrap();
+        let upload = Upload::new(
+            Nothing {
+                polls: Arc::clone(&polls),
+                ends,
+            },
+            None,
+        );
+        let mut answer = exchange(connection, b"HEAD ", Bytes::new(), &upload)
+            .await
+            .unwrap();
         let before = polls.load(Ordering::Relaxed);
         engine.write_all(b"ab").await.unwrap();
         assert_eq!(answer.collect(100).await.unwrap(), "ab");
-        (polls.load(Ordering::Relaxed) - before, answer.into_connection().is_some())
+        (
+            polls.load(Ordering::Relaxed) - before,
+            answer.into_connection().is_some(),
+        )
     }
 
     #[tokio::test]
@@ -91,6 +109,10 @@ mod tests {
             assert_eq!(polls > 0, is_sent, "{status}");
             assert!(!is_kept, "{status}: the request was not sent to its end");
         }
-        assert_eq!(early(200, true).await, (0, true), "the request was sent to its end before");
+        assert_eq!(
+            early(200, true).await,
+            (0, true),
+            "the request was sent to its end before"
+        );
     }
 }

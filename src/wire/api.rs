@@ -67,7 +67,9 @@ impl Extensions {
             ("prompt_logprobs", self.prompt_logprobs),
             (PROMPT_TOKEN_IDS, self.token_ids),
         ];
-        all.into_iter().filter(|(_, is_requested)| *is_requested).map(|(key, _)| key)
+        all.into_iter()
+            .filter(|(_, is_requested)| *is_requested)
+            .map(|(key, _)| key)
     }
 }
 
@@ -170,7 +172,11 @@ impl Shape {
 
     /// Returns the shape of the engine answer that gives this choice alone.
     pub fn of_choice(self, choice: u32) -> Self {
-        Self { choices: 1, choice, ..self }
+        Self {
+            choices: 1,
+            choice,
+            ..self
+        }
     }
 
     /// Returns true if usage stays on each frame on which the engine sends it.
@@ -185,7 +191,9 @@ impl Shape {
     /// Returns the description by which the text is parsed; `None` if it is not. Responses upstreams are never
     /// parsed, and Completions clients get the text unchanged.
     pub(super) fn text_format(&self) -> Option<&Arc<TextFormat>> {
-        self.script.as_ref().filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
+        self.script
+            .as_ref()
+            .filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
     }
 }
 
@@ -350,7 +358,10 @@ mod tests {
     fn apis_are_known_by_their_paths() {
         for (path, expected) in [
             ("/v1/chat/completions", Some(Api::Chat)),
-            ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::Chat)),
+            (
+                "/openai/deployments/m/chat/completions?api-version=1",
+                Some(Api::Chat),
+            ),
             ("/v1/completions", Some(Api::Completions)),
             ("/v1/responses", Some(Api::Responses)),
             ("/v1/messages?beta=true", Some(Api::Messages)),
@@ -372,7 +383,11 @@ mod tests {
             (b'x', false, None),
             (b'<', false, None),
         ] {
-            assert_eq!(BodyForm::of(first, says_events), expected, "{first} {says_events}");
+            assert_eq!(
+                BodyForm::of(first, says_events),
+                expected,
+                "{first} {says_events}"
+            );
         }
     }
 }

@@ -68,7 +68,10 @@ enum ArgumentNumber {
 impl ArgumentNumber {
     /// Returns true if the digits so far are a complete number.
     fn is_whole(self) -> bool {
-        matches!(self, Self::Zero | Self::Digits | Self::Fraction | Self::Exponent)
+        matches!(
+            self,
+            Self::Zero | Self::Digits | Self::Fraction | Self::Exponent
+        )
     }
 
     fn step(self, byte: u8) -> Option<Self> {
@@ -120,7 +123,9 @@ impl Arguments {
     /// Returns true if the text so far is one complete JSON value, followed by nothing but white space.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
-            ArgumentState::Complete | ArgumentState::Scalar => !self.has_trailing_text && !self.has_second,
+            ArgumentState::Complete | ArgumentState::Scalar => {
+                !self.has_trailing_text && !self.has_second
+            }
             ArgumentState::Number(number) => self.open.is_empty() && number.is_whole(),
             _ => false,
         }
@@ -143,8 +148,10 @@ impl Arguments {
 
     /// Returns true if a value has begun that more text could complete.
     pub(super) fn is_open(&self) -> bool {
-        let has_ended =
-            matches!(self.stage, ArgumentState::Complete | ArgumentState::Scalar | ArgumentState::Broken);
+        let has_ended = matches!(
+            self.stage,
+            ArgumentState::Complete | ArgumentState::Scalar | ArgumentState::Broken
+        );
         !has_ended && !self.is_absent() && !self.is_complete()
     }
 
@@ -160,9 +167,10 @@ impl Arguments {
             (ArgumentState::String(key), b'\\') => ArgumentState::Escape(key),
             (ArgumentState::String(key), 0x20..) => ArgumentState::String(key),
             (ArgumentState::Escape(key), b'u') => ArgumentState::Unicode(key, 4),
-            (ArgumentState::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                ArgumentState::String(key)
-            }
+            (
+                ArgumentState::Escape(key),
+                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
+            ) => ArgumentState::String(key),
             (ArgumentState::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
                 1 => ArgumentState::String(key),
                 left => ArgumentState::Unicode(key, left - 1),
@@ -173,7 +181,9 @@ impl Arguments {
             },
             (ArgumentState::Number(number), byte) => match number.step(byte) {
                 Some(number) => ArgumentState::Number(number),
-                None if number.is_whole() && self.open.is_empty() && is_space(byte) => ArgumentState::Scalar,
+                None if number.is_whole() && self.open.is_empty() && is_space(byte) => {
+                    ArgumentState::Scalar
+                }
                 None if number.is_whole() && !self.open.is_empty() => {
                     self.stage = ArgumentState::Next;
                     return self.step(byte);
@@ -189,7 +199,9 @@ impl Arguments {
                 _,
             ) => ArgumentState::Broken,
             (stage, byte) if is_space(byte) => stage,
-            (ArgumentState::Value | ArgumentState::FirstElement, byte) if byte != b']' => self.begin(byte),
+            (ArgumentState::Value | ArgumentState::FirstElement, byte) if byte != b']' => {
+                self.begin(byte)
+            }
             (ArgumentState::FirstElement, _) => self.close(Nest::Array),
             (ArgumentState::FirstKey | ArgumentState::Key, b'"') => ArgumentState::String(true),
             (ArgumentState::Colon, b':') => ArgumentState::Value,
@@ -232,7 +244,11 @@ impl Arguments {
     }
 
     fn after_value(&self, alone: ArgumentState) -> ArgumentState {
-        if self.open.is_empty() { alone } else { ArgumentState::Next }
+        if self.open.is_empty() {
+            alone
+        } else {
+            ArgumentState::Next
+        }
     }
 }
 
@@ -243,7 +259,11 @@ mod tests {
     #[test]
     fn completeness_and_repetition() {
         for (pieces, complete, cut) in [
-            (&["{\\\"a\\\": [1, \\\"}\\\", {}, -1.5e3]", "}"][..], true, None),
+            (
+                &["{\\\"a\\\": [1, \\\"}\\\", {}, -1.5e3]", "}"][..],
+                true,
+                None,
+            ),
             (&["{\\\"city\\\": \\\"Par"], false, None),
             (&[""], false, None),
             (&["  12 "], true, None),
@@ -256,8 +276,15 @@ mod tests {
             (&["{\\\"a\\\":1", "]"], false, None),
         ] {
             let mut arguments = Arguments::default();
-            let found = pieces.iter().map(|piece| arguments.read(&Text::json(piece))).fold(None, Option::or);
-            assert_eq!((arguments.is_complete(), found), (complete && cut.is_none(), cut), "{pieces:?}");
+            let found = pieces
+                .iter()
+                .map(|piece| arguments.read(&Text::json(piece)))
+                .fold(None, Option::or);
+            assert_eq!(
+                (arguments.is_complete(), found),
+                (complete && cut.is_none(), cut),
+                "{pieces:?}"
+            );
             arguments.drop_second();
             assert_eq!(arguments.is_complete(), complete, "{pieces:?}");
         }
@@ -277,14 +304,19 @@ mod tests {
     /// Every text of up to five of these tokens: the empty space between them is where grammars go wrong.
     #[test]
     fn agrees_with_a_parser() {
-        const TOKENS: [&str; 16] =
-            ["{", "}", "[", "]", ":", ",", "\"a\"", "\"", "\\u00e9", "0", "-1", ".5", "e+2", "tru", "e", " "];
+        const TOKENS: [&str; 16] = [
+            "{", "}", "[", "]", ":", ",", "\"a\"", "\"", "\\u00e9", "0", "-1", ".5", "e+2", "tru",
+            "e", " ",
+        ];
         let mut texts = vec![String::new()];
         let mut from = 0;
         for _ in 0..4 {
             let to = texts.len();
             for at in from..to {
-                let longer: Vec<_> = TOKENS.iter().map(|token| texts[at].clone() + token).collect();
+                let longer: Vec<_> = TOKENS
+                    .iter()
+                    .map(|token| texts[at].clone() + token)
+                    .collect();
                 texts.extend(longer);
             }
             from = to;
@@ -296,7 +328,9 @@ mod tests {
             assert_eq!(arguments.is_complete(), is_json(text), "{text}");
             assert!(!(arguments.is_broken() && is_json(text)), "{text}");
             assert!(
-                !arguments.is_closed() || !arguments.is_complete() || text.trim().ends_with(['}', ']']),
+                !arguments.is_closed()
+                    || !arguments.is_complete()
+                    || text.trim().ends_with(['}', ']']),
                 "{text}"
             );
         }
@@ -359,7 +393,11 @@ mod tests {
             ("tx", false, true),
         ] {
             let arguments = read(text);
-            assert_eq!((arguments.is_closed(), arguments.is_broken()), (closed, broken), "{text}");
+            assert_eq!(
+                (arguments.is_closed(), arguments.is_broken()),
+                (closed, broken),
+                "{text}"
+            );
         }
     }
 }

@@ -27,8 +27,13 @@ const LOG_HINT: &str = " The engine's own message is in the log, under request i
 const TRACE_HINT: &str = "\nThe rest of the engine's message is in the log, under request id ";
 
 /// Texts at the beginning of stack traces, or between their lines.
-const TRACES: [&str; 5] =
-    ["Traceback (most recent call last)", "\n  File \"", "stack backtrace:", "\n    at ", "\n\tat "];
+const TRACES: [&str; 5] = [
+    "Traceback (most recent call last)",
+    "\n  File \"",
+    "stack backtrace:",
+    "\n    at ",
+    "\n\tat ",
+];
 
 /// First segments of the paths that engines serve: an error about a route may name it.
 const ROUTES: [&str; 6] = ["v1", "v2", "openai", "api", "generate", "inference"];
@@ -47,16 +52,30 @@ const POINTERS: [&str; 9] = [
 ];
 
 /// Endings of names that only a private network resolves, Kubernetes' own among them.
-const PRIVATE_SUFFIXES: [&str; 6] = [".local", ".internal", ".svc", ".lan", ".localdomain", ".home.arpa"];
+const PRIVATE_SUFFIXES: [&str; 6] = [
+    ".local",
+    ".internal",
+    ".svc",
+    ".lan",
+    ".localdomain",
+    ".home.arpa",
+];
 
 /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
 /// model, which is never hidden; `request_id`: named in the message if the text is hidden.
 #[must_use]
-pub fn disclosed(mut failure: Failure, policy: EngineErrors, model: &str, request_id: &str) -> Failure {
+pub fn disclosed(
+    mut failure: Failure,
+    policy: EngineErrors,
+    model: &str,
+    request_id: &str,
+) -> Failure {
     if failure.engine.is_some() && policy.resolved(false) != EngineErrors::Pass {
         hide_labels(&mut failure, model);
     }
-    let Some(engine) = failure.engine.as_ref().filter(|engine| engine.is_message) else { return failure };
+    let Some(engine) = failure.engine.as_ref().filter(|engine| engine.is_message) else {
+        return failure;
+    };
     if is_canonical(&engine.text) {
         return failure;
     }
@@ -78,7 +97,9 @@ pub fn disclosed(mut failure: Failure, policy: EngineErrors, model: &str, reques
 /// Returns the failure without the key in a header's value, wherever the engine repeats it.
 #[must_use]
 pub fn hide_key(mut failure: Failure, header: &[u8]) -> Failure {
-    let words = [&mut failure.message, &mut failure.kind].into_iter().chain(&mut failure.code);
+    let words = [&mut failure.message, &mut failure.kind]
+        .into_iter()
+        .chain(&mut failure.code);
     for word in words {
         *word = without_key(word, header).into();
     }
@@ -108,7 +129,9 @@ fn hide_labels(failure: &mut Failure, model: &str) {
 /// validation error (engines H.4).
 fn before_trace(text: &str) -> &str {
     let start = TRACES.iter().filter_map(|mark| text.find(mark)).min();
-    start.and_then(|start| text.get(..start)).map_or(text, str::trim_end)
+    start
+        .and_then(|start| text.get(..start))
+        .map_or(text, str::trim_end)
 }
 
 /// Returns true if the text is a message of samewire's own, sent by another samewire between this one and the
@@ -138,8 +161,9 @@ fn without_host(text: &str, model: &str) -> String {
         let end = rest.find(is_delimiter).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         let plain = word.trim_end_matches(['.', ':', '!', '?']);
-        let reveals =
-            reveals_host(plain) || before.reveals(plain) || after_windows_path && plain.contains('\\');
+        let reveals = reveals_host(plain)
+            || before.reveals(plain)
+            || after_windows_path && plain.contains('\\');
         if !word.is_empty() {
             before = WordContext::of(plain);
             after_windows_path |= is_windows_path(plain);
@@ -171,7 +195,9 @@ enum WordContext {
 impl WordContext {
     fn of(word: &str) -> Self {
         let names_host = |word: &str| {
-            const NAMES: [&str; 6] = ["host", "hostname", "server", "address", "endpoint", "worker"];
+            const NAMES: [&str; 6] = [
+                "host", "hostname", "server", "address", "endpoint", "worker",
+            ];
             NAMES.iter().any(|name| word.eq_ignore_ascii_case(name))
         };
         match word.strip_suffix('=') {
@@ -183,12 +209,18 @@ impl WordContext {
 
     /// Returns true if the word reveals the host after this one.
     fn reveals(self, word: &str) -> bool {
-        let is_name =
-            |host: &str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        let (host, port) = word.rsplit_once(':').map_or((word, None), |(host, port)| (host, Some(port)));
+        let is_name = |host: &str| {
+            host.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        };
+        let (host, port) = word
+            .rsplit_once(':')
+            .map_or((word, None), |(host, port)| (host, Some(port)));
         match self {
             Self::BeforeHost => port.is_some_and(is_high_port) && is_name(host),
-            Self::HostKey => is_name(host) && host.contains(|letter: char| letter.is_ascii_alphabetic()),
+            Self::HostKey => {
+                is_name(host) && host.contains(|letter: char| letter.is_ascii_alphabetic())
+            }
             Self::Other => false,
         }
     }
@@ -209,7 +241,9 @@ fn reveals_host(word: &str) -> bool {
     // A path may follow a key, as in `path=/usr/lib/x` and `model:/srv/x`.
     let value = word.rsplit(['=', '@']).next().unwrap_or(word);
     let mut parts = word.split(['=', '@', '[', ']', ':']);
-    let key = word.strip_suffix(value).map_or(WordContext::Other, WordContext::of);
+    let key = word
+        .strip_suffix(value)
+        .map_or(WordContext::Other, WordContext::of);
     parts.any(is_path)
         || key == WordContext::HostKey && key.reveals(value)
         || is_windows_path(value.trim_start_matches('['))
@@ -228,7 +262,9 @@ fn is_public(authority: &str) -> bool {
 /// segment.
 fn is_path(text: &str) -> bool {
     let path = text.strip_prefix('~').unwrap_or(text);
-    let Some(path) = path.strip_prefix('/') else { return false };
+    let Some(path) = path.strip_prefix('/') else {
+        return false;
+    };
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     let first = segments.next().unwrap_or_default();
     segments.next().is_some() && !ROUTES.contains(&first) && !POINTERS.contains(&first)
@@ -236,15 +272,23 @@ fn is_path(text: &str) -> bool {
 
 /// Returns true if the text is a path of Windows, with a drive or a server.
 fn is_windows_path(text: &str) -> bool {
-    let is_letter = |drive: &str| drive.len() == 1 && drive.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let is_letter =
+        |drive: &str| drive.len() == 1 && drive.bytes().all(|byte| byte.is_ascii_alphabetic());
     let drive = text.split_once(':').filter(|(drive, _)| is_letter(drive));
     let in_drive = drive.and_then(|(_, path)| path.strip_prefix(['\\', '/']));
     // Two backslashes are common in patterns, too: a server has a name, and one backslash after it.
-    let on_server = text.strip_prefix("\\\\").and_then(|path| path.split_once('\\'));
-    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let on_server = text
+        .strip_prefix("\\\\")
+        .and_then(|path| path.split_once('\\'));
+    let is_name = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    };
     in_drive.is_some_and(|path| !path.is_empty())
         || on_server.is_some_and(|(server, path)| {
-            !server.is_empty() && is_name(server) && path.starts_with(|first: char| first.is_alphanumeric())
+            !server.is_empty()
+                && is_name(server)
+                && path.starts_with(|first: char| first.is_alphanumeric())
         })
 }
 
@@ -278,9 +322,14 @@ pub fn without_key(text: &str, header: &[u8]) -> String {
 /// Returns true if the text is a host name, in lower case and with a dot, that only a private network resolves.
 pub(crate) fn is_private_name(host: &str) -> bool {
     let is_name = |name: &str| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
     };
-    PRIVATE_SUFFIXES.iter().any(|end| host.strip_suffix(end).is_some_and(is_name))
+    PRIVATE_SUFFIXES
+        .iter()
+        .any(|end| host.strip_suffix(end).is_some_and(is_name))
 }
 
 fn is_port(text: &str) -> bool {
@@ -311,7 +360,11 @@ fn is_address(text: &str) -> bool {
         },
     };
     // An address of a link may name the interface: `fe80::1%eth0`.
-    if host.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok()) {
+    if host
+        .split('%')
+        .next()
+        .is_some_and(|address| address.parse::<IpAddr>().is_ok())
+    {
         // `a::b` is a name in a program, and `::` is punctuation.
         return host.contains(|letter: char| letter.is_ascii_digit());
     }
@@ -336,24 +389,41 @@ mod tests {
     fn told(status: u16, message: &str, policy: EngineErrors) -> String {
         let body = format!("{{\"error\":{{\"message\":{message:?}}}}}");
         let failure = Failure::of_answer(status, body.as_bytes(), false);
-        disclosed(failure, policy, "/models/qwen3", "req_1").message.into_owned()
+        disclosed(failure, policy, "/models/qwen3", "req_1")
+            .message
+            .into_owned()
     }
 
     #[test]
     fn a_key_is_removed_wherever_it_occurs() {
         let told = "no such tenant: hunter2hunter2 (hunter2hunter2!)";
         for header in ["Bearer hunter2hunter2", "hunter2hunter2"] {
-            assert_eq!(without_key(told, header.as_bytes()), "no such tenant: […] ([…]!)");
+            assert_eq!(
+                without_key(told, header.as_bytes()),
+                "no such tenant: […] ([…]!)"
+            );
         }
         assert_eq!(without_key("none of that", b"Bearer none"), "none of that");
     }
 
     /// Messages, and what clients get of them.
     const LOGGED: &[(&str, &str)] = &[
-        ("max_tokens must be at least 1, got 0.", "max_tokens must be at least 1, got 0."),
-        ("The model `/models/qwen3` does not exist.", "The model `/models/qwen3` does not exist."),
-        ("The model `/models/other` does not exist.", "The model `…` does not exist."),
-        ("No such file: '/usr/lib/python3/site.py'.", "No such file: '…'."),
+        (
+            "max_tokens must be at least 1, got 0.",
+            "max_tokens must be at least 1, got 0.",
+        ),
+        (
+            "The model `/models/qwen3` does not exist.",
+            "The model `/models/qwen3` does not exist.",
+        ),
+        (
+            "The model `/models/other` does not exist.",
+            "The model `…` does not exist.",
+        ),
+        (
+            "No such file: '/usr/lib/python3/site.py'.",
+            "No such file: '…'.",
+        ),
         ("cache=/root/.cache/hub is full", "… is full"),
         ("serving.py:12 failed at 10.0.0.7:5000!", "… failed at …!"),
         ("connect to [fd00::1]:8000 or fd00::1", "connect to … or …"),
@@ -362,14 +432,35 @@ mod tests {
         ("http://prefill:8100/v1 is away", "… is away"),
         ("gemm.cu and x.cpp broke", "… and … broke"),
         ("a.py:3, k.cu and x.rs broke", "…, … and … broke"),
-        (r"cannot open C:\Program Files\vllm\x.json or \\nas\models", "cannot open … … or …"),
-        ("tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y", "tried …, “…” and …"),
-        ("worker prefill:8100 and vllm-0:8000 are away", "worker … and … are away"),
-        ("Pool(host='prefill', port=8100): no", "Pool(host='…', port=8100): no"),
-        ("host=decode.llm worker=3 endpoint='/v1/models'", "… worker=3 endpoint='/v1/models'"),
+        (
+            r"cannot open C:\Program Files\vllm\x.json or \\nas\models",
+            "cannot open … … or …",
+        ),
+        (
+            "tried [/srv/x/y], “/srv/x/z” and model:/srv/x/y",
+            "tried …, “…” and …",
+        ),
+        (
+            "worker prefill:8100 and vllm-0:8000 are away",
+            "worker … and … are away",
+        ),
+        (
+            "Pool(host='prefill', port=8100): no",
+            "Pool(host='…', port=8100): no",
+        ),
+        (
+            "host=decode.llm worker=3 endpoint='/v1/models'",
+            "… worker=3 endpoint='/v1/models'",
+        ),
         ("from fe80::1%eth0 port 8000", "from … port 8000"),
-        (r"C:\Program Files\My App\a x b\c.bin is away", "… … … x … is away"),
-        ("vllm.llm.svc, a.cluster.local and gpu-1.internal", "…, … and …"),
+        (
+            r"C:\Program Files\My App\a x b\c.bin is away",
+            "… … … x … is away",
+        ),
+        (
+            "vllm.llm.svc, a.cluster.local and gpu-1.internal",
+            "…, … and …",
+        ),
         ("/srv/models/x@main and /srv/m/y=z", "… and …"),
         ("https://bob:secret@models.example/x is away", "… is away"),
         (
@@ -380,13 +471,25 @@ mod tests {
             r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
             r"regex '\\d{3}-\\d{4}' or `\\w+\\.\\w+` or \\frac",
         ),
-        ("limited to tokens:4096 at 10:30 from 22:00", "limited to tokens:4096 at 10:30 from 22:00"),
-        ("threading.local on cuda:10, gpt-4:32", "threading.local on cuda:10, gpt-4:32"),
+        (
+            "limited to tokens:4096 at 10:30 from 22:00",
+            "limited to tokens:4096 at 10:30 from 22:00",
+        ),
+        (
+            "threading.local on cuda:10, gpt-4:32",
+            "threading.local on cuda:10, gpt-4:32",
+        ),
         ("window 2026-11-28T17:56", "window 2026-11-28T17:56"),
-        ("Invalid value at body:/messages/0/content", "Invalid value at body:/messages/0/content"),
+        (
+            "Invalid value at body:/messages/0/content",
+            "Invalid value at body:/messages/0/content",
+        ),
         // What only looks like a file or an address.
         ("no .cpp and no .rs", "no .cpp and no .rs"),
-        ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),
+        (
+            "localhost:x, a.b:1, index:12, 3.5:10",
+            "localhost:x, a.b:1, index:12, 3.5:10",
+        ),
         (
             "See https://errors.pydantic.dev/2.11/v/missing.",
             "See https://errors.pydantic.dev/2.11/v/missing.",
@@ -395,7 +498,10 @@ mod tests {
             "Use /v1/chat/completions, and/or a ratio of 1/2.",
             "Use /v1/chat/completions, and/or a ratio of 1/2.",
         ),
-        ("at 12:30:45, a::b, x: 1, temperature:0.5", "at 12:30:45, a::b, x: 1, temperature:0.5"),
+        (
+            "at 12:30:45, a::b, x: 1, temperature:0.5",
+            "at 12:30:45, a::b, x: 1, temperature:0.5",
+        ),
         ("ünïcödé/wörds — “fine”", "ünïcödé/wörds — “fine”"),
     ];
 
@@ -424,7 +530,14 @@ mod tests {
         // Another samewire in front of this one leaves it as it is.
         assert_eq!(told(400, kept, Auto), kept);
         let hidden = "cannot open …\nThe rest of the engine's message is in the log, under request id req_1.";
-        assert_eq!(told(400, "cannot open /opt/x/y\n    at z.js:1\nstack backtrace:", Auto), hidden);
+        assert_eq!(
+            told(
+                400,
+                "cannot open /opt/x/y\n    at z.js:1\nstack backtrace:",
+                Auto
+            ),
+            hidden
+        );
     }
 
     #[test]
@@ -433,20 +546,30 @@ mod tests {
         for policy in [Auto, Redact4xx, Mask] {
             assert_eq!(told(500, "CUDA out of memory on gpu-7", policy), internal);
         }
-        assert_eq!(told(500, "CUDA out of memory on gpu-7", Pass), "CUDA out of memory on gpu-7");
-        let refused =
-            "The engine refused the request. The engine's own message is in the log, under request id req_1.";
+        assert_eq!(
+            told(500, "CUDA out of memory on gpu-7", Pass),
+            "CUDA out of memory on gpu-7"
+        );
+        let refused = "The engine refused the request. The engine's own message is in the log, under request id req_1.";
         assert_eq!(told(400, "bad input", Mask), refused);
-        assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
-        assert_eq!(told(500, "Traceback (most recent call last):\n x", Redact), internal);
+        assert_eq!(
+            told(400, "Traceback (most recent call last):\n x", Auto),
+            refused
+        );
+        assert_eq!(
+            told(500, "Traceback (most recent call last):\n x", Redact),
+            internal
+        );
         // Messages of another samewire in front of the engine stay unchanged too.
         assert_eq!(told(500, refused, Mask), refused);
-        let incomplete =
-            "Upstream connection closed before the answer was complete (stream ended without finish_reason).";
+        let incomplete = "Upstream connection closed before the answer was complete (stream ended without finish_reason).";
         assert_eq!(told(502, incomplete, Auto), incomplete);
         // samewire's own messages stay, because they contain no text of the engine.
         let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);
-        assert_eq!(disclosed(failure.clone(), Mask, "", "req_1").message, failure.message);
+        assert_eq!(
+            disclosed(failure.clone(), Mask, "", "req_1").message,
+            failure.message
+        );
         assert_eq!(failure.engine.unwrap().text, "<html>nginx at 10.0.0.7");
     }
 }

@@ -37,17 +37,23 @@ object! {
 /// # Errors
 /// Fails if the body is an error, or not an embeddings answer.
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
-    let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<EmbeddingsBody<'_>>(text).ok())
+    let Some(read) = std::str::from_utf8(body)
+        .ok()
+        .and_then(|text| read::<EmbeddingsBody<'_>>(text).ok())
     else {
         return Err(Unusable::Unreadable.into());
     };
     if read.error.is_some() || read.object.is_some_and(|object| object == "error") {
         return Err(Failure::of_answer(500, body, false));
     }
-    let Some(data) = read.data else { return Err(Unusable::Unreadable.into()) };
+    let Some(data) = read.data else {
+        return Err(Unusable::Unreadable.into());
+    };
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, entry) in data.iter().enumerate() {
-        let Some(embedding) = entry.embedding else { return Err(Unusable::Unreadable.into()) };
+        let Some(embedding) = entry.embedding else {
+            return Err(Unusable::Unreadable.into());
+        };
         out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
         out.extend_from_slice(b"\"object\":\"embedding\",\"index\":");
         write_number(entry.index.and_then(integer).unwrap_or(at as u64), out);
@@ -88,7 +94,10 @@ mod tests {
         let expected = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.10,-1e-7]},{"object":"embedding","index":1,"embedding":"AAAA"}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}"#;
         assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
         assert!(rewrite(b"{}", "x", &mut out).is_err());
-        for error in [r#"{"object":"error","message":"m"}"#, r#"{"error":{"message":"m"}}"#] {
+        for error in [
+            r#"{"object":"error","message":"m"}"#,
+            r#"{"error":{"message":"m"}}"#,
+        ] {
             let failure = rewrite(error.as_bytes(), "x", &mut out).unwrap_err();
             assert_eq!((failure.status, &*failure.message), (500, "m"), "{error}");
         }

@@ -26,7 +26,8 @@ pub(crate) const RESPONSE_MESSAGES: [&str; 2] = ["input_messages", "output_messa
 /// Keys of `input_tokens_details` that it asks for: the counts of each turn of the engine with its tools.
 pub(crate) const INPUT_PER_TURN: [&str; 2] = ["input_tokens_per_turn", "cached_tokens_per_turn"];
 /// Keys of `output_tokens_details` that it asks for.
-pub(crate) const OUTPUT_PER_TURN: [&str; 2] = ["output_tokens_per_turn", "tool_output_tokens_per_turn"];
+pub(crate) const OUTPUT_PER_TURN: [&str; 2] =
+    ["output_tokens_per_turn", "tool_output_tokens_per_turn"];
 
 /// Event: one thing that happened in an engine's answer, independent of its API.
 #[derive(Debug)]
@@ -280,7 +281,8 @@ pub struct FrameExtras<'a> {
 impl FrameExtras<'_> {
     /// Returns true if there are no logprobs, extensions or unknown fields; usage does not count.
     pub fn is_empty(&self) -> bool {
-        let has_extensions = !self.chunk_extensions.is_empty() || !self.choice_extensions.is_empty();
+        let has_extensions =
+            !self.chunk_extensions.is_empty() || !self.choice_extensions.is_empty();
         self.logprobs.is_none() && !has_extensions && !self.has_unknown()
     }
 
@@ -416,16 +418,38 @@ mod tests {
 
     #[test]
     fn usages_beyond_all_numbers_are_added() {
-        let most = Usage { prompt: u64::MAX, cache_write: Some(u64::MAX), ..Usage::default() };
-        let sum = most.plus(&Usage { prompt: 2, total: 3, cache_write: Some(1), ..Usage::default() });
-        assert_eq!((sum.prompt, sum.total, sum.cache_write), (u64::MAX, 3, Some(u64::MAX)));
+        let most = Usage {
+            prompt: u64::MAX,
+            cache_write: Some(u64::MAX),
+            ..Usage::default()
+        };
+        let sum = most.plus(&Usage {
+            prompt: 2,
+            total: 3,
+            cache_write: Some(1),
+            ..Usage::default()
+        });
+        assert_eq!(
+            (sum.prompt, sum.total, sum.cache_write),
+            (u64::MAX, 3, Some(u64::MAX))
+        );
     }
 
     #[test]
     fn counts_that_nobody_gave_stay_unknown() {
-        let known = Usage { prompt_text: Some(2), ..Usage::default() };
-        let sum = Usage { cache_write: Some(1), ..Usage::default() }.plus(&known);
-        assert_eq!((sum.prompt_image, sum.prompt_text, sum.cache_write), (None, Some(2), Some(1)));
+        let known = Usage {
+            prompt_text: Some(2),
+            ..Usage::default()
+        };
+        let sum = Usage {
+            cache_write: Some(1),
+            ..Usage::default()
+        }
+        .plus(&known);
+        assert_eq!(
+            (sum.prompt_image, sum.prompt_text, sum.cache_write),
+            (None, Some(2), Some(1))
+        );
     }
 
     #[test]
@@ -441,22 +465,70 @@ mod tests {
             (none(), [false; 4]),
             (
                 FrameExtras {
-                    usage: Some(Box::new(ChunkUsage { usage: Usage::default(), last: true })),
+                    usage: Some(Box::new(ChunkUsage {
+                        usage: Usage::default(),
+                        last: true,
+                    })),
                     ..none()
                 },
                 [false; 4],
             ),
             (
-                FrameExtras { logprobs: Some(Logprobs::Legacy([None; 4])), ..none() },
+                FrameExtras {
+                    logprobs: Some(Logprobs::Legacy([None; 4])),
+                    ..none()
+                },
                 [true, false, false, false],
             ),
-            (FrameExtras { chunk_extensions: field(), ..none() }, [true, false, false, false]),
-            (FrameExtras { choice_extensions: field(), ..none() }, [true, false, false, false]),
-            (FrameExtras { chunk: field(), ..none() }, [true, true, false, true]),
-            (FrameExtras { chunk_upstream: Some(Raw::NULL), ..none() }, [true, true, false, true]),
-            (FrameExtras { choice: field(), ..none() }, [true, true, true, false]),
-            (FrameExtras { delta: field(), ..none() }, [true, true, true, false]),
-            (FrameExtras { choice_upstream: Some(Raw::NULL), ..none() }, [true, true, true, false]),
+            (
+                FrameExtras {
+                    chunk_extensions: field(),
+                    ..none()
+                },
+                [true, false, false, false],
+            ),
+            (
+                FrameExtras {
+                    choice_extensions: field(),
+                    ..none()
+                },
+                [true, false, false, false],
+            ),
+            (
+                FrameExtras {
+                    chunk: field(),
+                    ..none()
+                },
+                [true, true, false, true],
+            ),
+            (
+                FrameExtras {
+                    chunk_upstream: Some(Raw::NULL),
+                    ..none()
+                },
+                [true, true, false, true],
+            ),
+            (
+                FrameExtras {
+                    choice: field(),
+                    ..none()
+                },
+                [true, true, true, false],
+            ),
+            (
+                FrameExtras {
+                    delta: field(),
+                    ..none()
+                },
+                [true, true, true, false],
+            ),
+            (
+                FrameExtras {
+                    choice_upstream: Some(Raw::NULL),
+                    ..none()
+                },
+                [true, true, true, false],
+            ),
         ] {
             let found = [
                 !extras.is_empty(),

@@ -61,7 +61,12 @@ struct FrameTemplate {
 impl FastPath {
     /// Writes what a frame means to the client: from the template if the frame fits it, else by the stages.
     #[inline]
-    pub(super) fn frame(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) {
+    pub(super) fn frame(
+        &mut self,
+        frame: Frame<'_>,
+        stages: &mut Stages,
+        to: &mut EncoderOutput<'_>,
+    ) {
         if !self.fill(&frame, stages, to) {
             self.decode(frame, stages, to);
         }
@@ -70,10 +75,16 @@ impl FastPath {
     /// Writes the frame and counts its rules if the template fits; returns false if the frame must be decoded.
     #[inline]
     fn fill(&self, frame: &Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) -> bool {
-        let Some(template) = self.template.as_ref().filter(|template| template.proven && !frame.error) else {
+        let Some(template) = self
+            .template
+            .as_ref()
+            .filter(|template| template.proven && !frame.error)
+        else {
             return false;
         };
-        let Some(text) = template.text_in(frame.data) else { return false };
+        let Some(text) = template.text_in(frame.data) else {
+            return false;
+        };
         if stages.route(template.choice, text) != Some(template.route)
             || stages.normaliser.is_stopped(template.choice)
         {
@@ -81,11 +92,15 @@ impl FastPath {
         }
         let out = to.out.open();
         let written = template.write(text, out);
-        to.writer.encoder.filled(out.get(written).unwrap_or_default());
+        to.writer
+            .encoder
+            .filled(out.get(written).unwrap_or_default());
         for (rule, times) in &template.counts {
             stages.normaliser.tally.add(*rule, *times);
         }
-        stages.normaliser.watch(template.choice, &Text::json(text), to);
+        stages
+            .normaliser
+            .watch(template.choice, &Text::json(text), to);
         true
     }
 
@@ -103,7 +118,8 @@ impl FastPath {
             (template.proven, self.unconfirmed) = (true, 0);
             return;
         }
-        self.template = FrameTemplate::of(frame.data, &shape, written, stages, &mut *to.writer.encoder);
+        self.template =
+            FrameTemplate::of(frame.data, &shape, written, stages, &mut *to.writer.encoder);
         if let Some(template) = &mut self.template {
             template.counts = stages.normaliser.tally.since(&known).collect();
             self.unconfirmed += 1;
@@ -122,8 +138,11 @@ impl FrameTemplate {
         encoder: &mut dyn Encode,
     ) -> Option<Self> {
         let (choice, field, place) = shape.text.clone().filter(|_| !shape.has_other_content)?;
-        let (before, text, after) =
-            (data.get(..place.start)?, data.get(place.clone())?, data.get(place.end..)?);
+        let (before, text, after) = (
+            data.get(..place.start)?,
+            data.get(place.clone())?,
+            data.get(place.end..)?,
+        );
         if before.len() + after.len() > TEMPLATE_LIMIT
             || !before.ends_with(b"\"")
             || !after.starts_with(b"\"")
@@ -135,9 +154,8 @@ impl FrameTemplate {
         let route = stages.route(choice, text)?;
         let delta = match (field, route) {
             (TextField::Content, TextRoute::Plain | TextRoute::Content) => Delta::Content(mark),
-            (TextField::Reasoning, TextRoute::Plain) | (TextField::Content, TextRoute::Reasoning) => {
-                Delta::Reasoning(mark)
-            }
+            (TextField::Reasoning, TextRoute::Plain)
+            | (TextField::Content, TextRoute::Reasoning) => Delta::Reasoning(mark),
             (TextField::Reasoning, _) => return None,
         };
         let mut frame = OutputBuffer::default();
@@ -147,7 +165,9 @@ impl FrameTemplate {
         let mut spelled = BytesMut::new();
         Text::json(text).write(&mut spelled);
         let mut expected = vec![front, &spelled];
-        again.into_iter().for_each(|again| expected.extend([again, &spelled]));
+        again
+            .into_iter()
+            .for_each(|again| expected.extend([again, &spelled]));
         expected.push(back);
         let (repeats, after) = match field {
             TextField::Reasoning => repeated(after, text),
@@ -179,18 +199,27 @@ impl FrameTemplate {
         let is_alike = shape.text.as_ref().is_some_and(|(choice, _, place)| {
             (*choice, place.start) == (self.choice, self.before.len()) && !shape.has_other_content
         });
-        let Some(text) = self.text_in(data).filter(|_| is_alike) else { return false };
+        let Some(text) = self.text_in(data).filter(|_| is_alike) else {
+            return false;
+        };
         let mut expected = BytesMut::new();
         self.write(text, &mut expected);
         expected == written
             && stages.route(self.choice, text) == Some(self.route)
-            && self.counts.iter().copied().eq(stages.normaliser.tally.since(known))
+            && self
+                .counts
+                .iter()
+                .copied()
+                .eq(stages.normaliser.tally.since(known))
     }
 
     /// Writes the client's frame with a text in JSON spelling, and returns where the text is.
     #[inline]
     fn write(&self, text: &str, out: &mut BytesMut) -> Range<usize> {
-        let again = self.output_between.as_ref().map_or(0, |again| again.len() + text.len());
+        let again = self
+            .output_between
+            .as_ref()
+            .map_or(0, |again| again.len() + text.len());
         out.reserve(self.output_before.len() + text.len() + again + self.output_after.len());
         out.extend_from_slice(&self.output_before);
         let start = out.len();
@@ -211,7 +240,9 @@ impl FrameTemplate {
         let text = leading_text(rest).filter(|text| !text.is_empty())?;
         let mut after = rest.as_bytes().get(text.len()..)?;
         if let Some(repeats) = &self.repeats {
-            after = after.strip_prefix(&**repeats)?.strip_prefix(text.as_bytes())?;
+            after = after
+                .strip_prefix(&**repeats)?
+                .strip_prefix(text.as_bytes())?;
         }
         (after == &*self.after).then_some(text)
     }
@@ -234,14 +265,20 @@ fn around_marks(frame: &[u8]) -> Option<SplitFrame<'_>> {
     }
     let again = second.and_then(|second| frame.get(first + PLACEHOLDER.len()..second));
     let back = frame.get(second.unwrap_or(first) + PLACEHOLDER.len()..)?;
-    Some(SplitFrame { front: frame.get(..first)?, again, back })
+    Some(SplitFrame {
+        front: frame.get(..first)?,
+        again,
+        back,
+    })
 }
 
 /// Splits the bytes after a reasoning text if the same text follows directly under the other name: an engine, or
 /// another samewire, may write both.
 fn repeated<'d>(after: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
     const OTHER: &[u8] = b"\",\"reasoning\":\"";
-    let once_more = after.strip_prefix(OTHER).and_then(|rest| rest.strip_prefix(text.as_bytes()));
+    let once_more = after
+        .strip_prefix(OTHER)
+        .and_then(|rest| rest.strip_prefix(text.as_bytes()));
     match once_more.filter(|rest| rest.starts_with(b"\"")) {
         Some(rest) => (after.get(..OTHER.len()), rest),
         None => (None, after),
@@ -258,15 +295,26 @@ mod tests {
 
     /// Returns true if the next frame like the last would take the fast path.
     fn is_ready(rewriter: &Rewriter) -> bool {
-        rewriter.reader.frames.fast_path.template.as_ref().is_some_and(|template| template.proven)
+        rewriter
+            .reader
+            .frames
+            .fast_path
+            .template
+            .as_ref()
+            .is_some_and(|template| template.proven)
     }
 
     #[test]
     fn the_third_of_a_kind_takes_the_short_way() {
-        let mut rewriter = Rewriter::new(Shape::new(Api::Chat, true, Default::default()), Stamp::default());
+        let mut rewriter = Rewriter::new(
+            Shape::new(Api::Chat, true, Default::default()),
+            Stamp::default(),
+        );
         let mut out = OutputBuffer::default();
         let chunk = |delta: &str| {
-            format!("data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n")
+            format!(
+                "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}}}]}}\n\n"
+            )
         };
         let mut ready = |delta: &str| {
             rewriter.push(chunk(delta).as_bytes(), &mut out);
@@ -299,14 +347,28 @@ mod tests {
     fn reasoning_under_each_name_is_the_same_on_the_short_way() {
         use crate::wire::options::ReasoningField;
         for (field, expected) in [
-            (ReasoningField::ReasoningContent, r#"{"reasoning_content":"é\n"}"#),
+            (
+                ReasoningField::ReasoningContent,
+                r#"{"reasoning_content":"é\n"}"#,
+            ),
             (ReasoningField::Reasoning, r#"{"reasoning":"é\n"}"#),
-            (ReasoningField::Both, r#"{"reasoning_content":"é\n","reasoning":"é\n"}"#),
+            (
+                ReasoningField::Both,
+                r#"{"reasoning_content":"é\n","reasoning":"é\n"}"#,
+            ),
         ] {
-            for delta in [r#""reasoning":"é\n""#, r#""reasoning_content":"é\n","reasoning":"é\n""#] {
-                let options = Options { reasoning_field: field, ..Options::default() };
-                let mut rewriter =
-                    Rewriter::new(Shape::new(Api::Chat, true, Arc::new(options)), Stamp::default());
+            for delta in [
+                r#""reasoning":"é\n""#,
+                r#""reasoning_content":"é\n","reasoning":"é\n""#,
+            ] {
+                let options = Options {
+                    reasoning_field: field,
+                    ..Options::default()
+                };
+                let mut rewriter = Rewriter::new(
+                    Shape::new(Api::Chat, true, Arc::new(options)),
+                    Stamp::default(),
+                );
                 let mut out = OutputBuffer::default();
                 for _ in 0..6 {
                     let chunk = format!(
@@ -325,11 +387,19 @@ mod tests {
     #[test]
     fn parsed_text_takes_the_short_way_between_its_marks() {
         let parser = "qwen3".to_owned().try_into().unwrap();
-        let options = Options { parser, ..Options::default() };
-        let offer =
-            OutputConstraints { tools: r#"[{"function":{"name":"f"}}]"#, ..OutputConstraints::default() };
+        let options = Options {
+            parser,
+            ..Options::default()
+        };
+        let offer = OutputConstraints {
+            tools: r#"[{"function":{"name":"f"}}]"#,
+            ..OutputConstraints::default()
+        };
         let script = TextFormat::of(&options, "m", offer, EngineParsers::default()).map(Arc::new);
-        let shape = Shape { script, ..Shape::new(Api::Chat, true, Arc::new(options)) };
+        let shape = Shape {
+            script,
+            ..Shape::new(Api::Chat, true, Arc::new(options))
+        };
         let mut rewriter = Rewriter::new(shape, Stamp::default());
         let mut out = OutputBuffer::default();
         let mut said = String::new();

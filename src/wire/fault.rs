@@ -160,7 +160,10 @@ faults! {
 impl Fault {
     /// Returns the first fault in the table with this code, or `None`.
     pub(crate) fn of_code(code: &str) -> Option<Self> {
-        Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
+        Self::ALL
+            .iter()
+            .find(|fault| fault.row().2 == Some(code))
+            .copied()
     }
 
     /// Returns the default messages of all faults, to recognise them in another samewire's answers.
@@ -180,10 +183,19 @@ impl Fault {
 
     /// Returns true if the answer broke off without an engine event that gives the reason.
     pub fn is_broken_off(self) -> bool {
-        use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};
+        use Fault::{
+            Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable,
+        };
         matches!(
             self,
-            Aborted | Incomplete | InvalidResponse | Reset | Timeout | Unreachable | Draining | Proxy
+            Aborted
+                | Incomplete
+                | InvalidResponse
+                | Reset
+                | Timeout
+                | Unreachable
+                | Draining
+                | Proxy
         )
     }
 }
@@ -228,7 +240,11 @@ pub struct EngineReport {
 
 impl EngineReport {
     fn of(status: Option<u16>, text: &str, is_message: bool) -> Option<Box<Self>> {
-        Some(Box::new(Self { status, text: limited(text.to_owned()), is_message }))
+        Some(Box::new(Self {
+            status,
+            text: limited(text.to_owned()),
+            is_message,
+        }))
     }
 }
 
@@ -322,7 +338,8 @@ impl Failure {
     /// and the time when the limit resets, in seconds since 1970.
     #[must_use]
     pub fn with_usage_limit(mut self, plan: Option<&str>, resets_at: u64) -> Self {
-        self.limits.extend(plan.map(|plan| ("plan_type", quoted(plan))));
+        self.limits
+            .extend(plan.map(|plan| ("plan_type", quoted(plan))));
         self.limits.push(("resets_at", resets_at.to_string()));
         self
     }
@@ -330,11 +347,16 @@ impl Failure {
     /// Reads the failure from an engine's answer with an error status. `own_key`: the proxy used its own key, so a
     /// refused key is not the client's fault (wire-format 3.4, faults U19).
     pub fn of_answer(status: u16, body: &[u8], own_key: bool) -> Self {
-        let read = std::str::from_utf8(body).ok().and_then(|text| Report::read(text, false));
+        let read = std::str::from_utf8(body)
+            .ok()
+            .and_then(|text| Report::read(text, false));
         if own_key && (status == 401 || status == 403) {
             let text = read.map(|report| report.message).unwrap_or_default();
             let engine = EngineReport::of(Some(status), &text, false);
-            return Self { engine, ..Fault::Upstream.into() };
+            return Self {
+                engine,
+                ..Fault::Upstream.into()
+            };
         }
         match read {
             Some(report) => report.failure(Some(status)),
@@ -348,9 +370,12 @@ impl Failure {
 
     /// Returns the failure of an answer that cannot be read. `status`: that of the answer.
     pub(crate) fn of_invalid_response(status: u16) -> Self {
-        let message =
-            format!("Server error: the upstream engine returned an invalid response (HTTP {status}).");
-        Self::from(Fault::InvalidResponse).with_message(message).with_cause(Unusable::Unreadable.text())
+        let message = format!(
+            "Server error: the upstream engine returned an invalid response (HTTP {status})."
+        );
+        Self::from(Fault::InvalidResponse)
+            .with_message(message)
+            .with_cause(Unusable::Unreadable.text())
     }
 
     /// Reads the failure from an error event of a stream; `None` if the data is no error. `named`: the event was
@@ -396,7 +421,10 @@ impl Failure {
     /// Returns true if repeating the request cannot help (`x-should-retry: false`).
     pub fn is_final(&self) -> bool {
         use Fault::{InsufficientQuota, NotImplemented, TooLarge, UsageLimit};
-        matches!(self.fault, NotImplemented | TooLarge | InsufficientQuota | UsageLimit)
+        matches!(
+            self.fault,
+            NotImplemented | TooLarge | InsufficientQuota | UsageLimit
+        )
     }
 }
 
@@ -443,7 +471,9 @@ impl Report {
         if let Some(error) = body.error {
             return Self::inner(error);
         }
-        let is = |raw: Option<Raw<'_>>, word: &str| raw.and_then(Text::of).is_some_and(|text| text == word);
+        let is = |raw: Option<Raw<'_>>, word: &str| {
+            raw.and_then(Text::of).is_some_and(|text| text == word)
+        };
         if is(body.kind, "response.failed") {
             let response: ErrorBody<'_> = read(body.response?.get()).ok()?;
             return Self::inner(response.error?);
@@ -451,24 +481,37 @@ impl Report {
         if let Some(detail) = body.detail {
             return Some(Self::of_detail(detail));
         }
-        let flat = is(body.object, "error") || is(body.kind, "error") || named || body.message.is_some();
+        let flat =
+            is(body.object, "error") || is(body.kind, "error") || named || body.message.is_some();
         flat.then(|| Self::of_body(&body))
     }
 
     fn inner(error: Raw<'_>) -> Option<Self> {
         match error.get().as_bytes().first() {
             Some(b'{') => read(error.get()).ok().map(|body| Self::of_body(&body)),
-            Some(b'"') => Some(Self { message: string_or_json(error), ..Self::default() }),
-            _ => Some(Self { message: error.get().to_owned(), ..Self::default() }),
+            Some(b'"') => Some(Self {
+                message: string_or_json(error),
+                ..Self::default()
+            }),
+            _ => Some(Self {
+                message: error.get().to_owned(),
+                ..Self::default()
+            }),
         }
     }
 
     fn of_body(body: &ErrorBody<'_>) -> Self {
-        let words = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
-        let number =
-            |raw: Option<Raw<'_>>| raw.and_then(integer).and_then(|number| u16::try_from(number).ok());
+        let words = |raw: Option<Raw<'_>>| {
+            raw.and_then(Text::of)
+                .map(|text| text.decoded().into_owned())
+        };
+        let number = |raw: Option<Raw<'_>>| {
+            raw.and_then(integer)
+                .and_then(|number| u16::try_from(number).ok())
+        };
         let kind = words(body.kind);
-        let status = number(body.code).or_else(|| kind.as_deref().and_then(|kind| kind.parse().ok()));
+        let status =
+            number(body.code).or_else(|| kind.as_deref().and_then(|kind| kind.parse().ok()));
         let limits = [("plan_type", body.plan_type), ("resets_at", body.resets_at)];
         Self {
             message: body.message.map(string_or_json).unwrap_or_default(),
@@ -489,11 +532,19 @@ impl Report {
     /// Reads FastAPI's `detail`: a text, or a list of `{loc, msg}`.
     fn of_detail(detail: Raw<'_>) -> Self {
         let Ok(entries) = read::<Vec<Members<'_>>>(detail.get()) else {
-            return Self { message: string_or_json(detail), ..Self::default() };
+            return Self {
+                message: string_or_json(detail),
+                ..Self::default()
+            };
         };
         let mut report = Self::default();
         for Members(entry) in entries {
-            let find = |name: &str| entry.iter().find(|(key, _)| key == name).map(|(_, raw)| *raw);
+            let find = |name: &str| {
+                entry
+                    .iter()
+                    .find(|(key, _)| key == name)
+                    .map(|(_, raw)| *raw)
+            };
             let place = find("loc").and_then(|loc| read::<Vec<Raw<'_>>>(loc.get()).ok());
             let field = place.and_then(|place| place.last().copied().map(string_or_json));
             let message = find("msg").map(string_or_json).unwrap_or_default();
@@ -518,15 +569,21 @@ impl Report {
         {
             failure.kind = kind.clone().into();
             failure.code = Some(code.clone().into());
-            failure.status = http.filter(|status| *status >= 400).unwrap_or_else(|| status_of(code, fault));
+            failure.status = http
+                .filter(|status| *status >= 400)
+                .unwrap_or_else(|| status_of(code, fault));
         }
         let has_message = !self.message.is_empty();
         if has_message {
             failure.message = cut(&self.message).into();
         }
         failure.engine = EngineReport::of(http, &self.message, has_message);
-        failure.param =
-            self.param.map(|param| param.strip_prefix("body.").map(ToOwned::to_owned).unwrap_or(param));
+        failure.param = self.param.map(|param| {
+            param
+                .strip_prefix("body.")
+                .map(ToOwned::to_owned)
+                .unwrap_or(param)
+        });
         failure.limits = self.limits;
         failure
     }
@@ -558,7 +615,12 @@ impl Report {
 
     /// Returns the status for an error type; engines spell each type in several ways.
     fn kind_status(&self) -> Option<u16> {
-        let kind: String = self.kind.as_deref()?.chars().filter(char::is_ascii_alphanumeric).collect();
+        let kind: String = self
+            .kind
+            .as_deref()?
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
         Some(match kind.to_ascii_lowercase().trim_end_matches("error") {
             "badrequest" | "validation" | "value" | "invalidrequest" | "exceedcontextsize" => 400,
             "authentication" => 401,
@@ -574,7 +636,8 @@ impl Report {
     }
 
     fn is_about_model(&self) -> bool {
-        self.param.as_deref() == Some("model") || self.message.to_ascii_lowercase().contains("model")
+        self.param.as_deref() == Some("model")
+            || self.message.to_ascii_lowercase().contains("model")
     }
 }
 
@@ -644,7 +707,8 @@ fn without_paths(message: &str) -> String {
 /// Returns true if a chunk of a stream is an error, by values of `object` and `type` that no chunk has.
 pub(crate) fn is_error_object(object: Option<Raw<'_>>, kind: Option<Raw<'_>>) -> bool {
     let is = |raw: Option<Raw<'_>>, words: &[&str]| {
-        raw.and_then(Text::of).is_some_and(|text| words.iter().any(|word| text == *word))
+        raw.and_then(Text::of)
+            .is_some_and(|text| words.iter().any(|word| text == *word))
     };
     is(object, &["error"]) || is(kind, &["error", "response.failed", "response.error"])
 }
@@ -656,7 +720,13 @@ mod tests {
     /// Words that clients look for in a streamed error before they ask again (reports, clients-010).
     #[test]
     fn faults_that_may_pass_have_words_that_clients_know() {
-        let words = ["connection error", "connection closed", "timed out", "server error", "overloaded"];
+        let words = [
+            "connection error",
+            "connection closed",
+            "timed out",
+            "server error",
+            "overloaded",
+        ];
         for fault in [
             Fault::Internal,
             Fault::EngineOverloaded,
@@ -722,7 +792,10 @@ mod tests {
     #[test]
     fn a_refused_key_of_our_own_is_not_the_clients_fault() {
         let failure = Failure::of_answer(401, b"{\"error\":\"Unauthorized\"}", true);
-        assert_eq!((failure.status, failure.code.as_deref()), (502, Some("upstream_error")));
+        assert_eq!(
+            (failure.status, failure.code.as_deref()),
+            (502, Some("upstream_error"))
+        );
     }
 
     #[test]
@@ -757,7 +830,11 @@ mod tests {
             (r#"{"message":"m"}"#, false, Some("m")),
         ] {
             let failure = Failure::of_event(data, named);
-            assert_eq!(failure.as_ref().map(|failure| &*failure.message), expected, "{data} {named}");
+            assert_eq!(
+                failure.as_ref().map(|failure| &*failure.message),
+                expected,
+                "{data} {named}"
+            );
         }
         let failure = Failure::of_event("CUDA error", true).unwrap();
         assert_eq!(failure.engine.unwrap().text, "CUDA error");
@@ -782,9 +859,15 @@ mod tests {
             ("ServiceUnavailableError", 503),
             ("OddError", 500),
         ] {
-            let failure =
-                Failure::of_event(&format!(r#"{{"error":{{"message":"m","type":"{kind}"}}}}"#), false);
-            assert_eq!(failure.map(|failure| failure.status), Some(status), "{kind}");
+            let failure = Failure::of_event(
+                &format!(r#"{{"error":{{"message":"m","type":"{kind}"}}}}"#),
+                false,
+            );
+            assert_eq!(
+                failure.map(|failure| failure.status),
+                Some(status),
+                "{kind}"
+            );
         }
     }
 
@@ -799,10 +882,16 @@ mod tests {
             ("invalid_request_error", "odd", 400),
         ] {
             let failure = Failure::of_event(&error(kind, code), false).unwrap();
-            assert_eq!((failure.status, failure.code.as_deref()), (status, Some(code)));
+            assert_eq!(
+                (failure.status, failure.code.as_deref()),
+                (status, Some(code))
+            );
         }
         let failure = Failure::of_answer(402, error("insufficient_quota", "odd").as_bytes(), false);
-        assert_eq!((failure.status, failure.code.as_deref()), (402, Some("odd")));
+        assert_eq!(
+            (failure.status, failure.code.as_deref()),
+            (402, Some("odd"))
+        );
     }
 
     #[test]

@@ -20,8 +20,12 @@ pub(super) struct HeldExtras {
 
 impl HeldExtras {
     pub(super) fn of(extras: FrameExtras<'_>) -> Self {
-        let own =
-            |extras: &Extras<'_>| extras.iter().map(|(key, raw)| (key.to_owned(), raw.keep())).collect();
+        let own = |extras: &Extras<'_>| {
+            extras
+                .iter()
+                .map(|(key, raw)| (key.to_owned(), raw.keep()))
+                .collect()
+        };
         Self {
             chunk_extensions: own(&extras.chunk_extensions),
             choice_extensions: own(&extras.choice_extensions),
@@ -37,7 +41,9 @@ impl HeldExtras {
     pub(super) fn lend(&self) -> FrameExtras<'_> {
         fn lend(owned: &[(String, Kept)]) -> Extras<'_> {
             let mut extras = Extras::default();
-            owned.iter().for_each(|(key, raw)| extras.keep(key.as_str().into(), raw.raw()));
+            owned
+                .iter()
+                .for_each(|(key, raw)| extras.keep(key.as_str().into(), raw.raw()));
             extras
         }
         FrameExtras {

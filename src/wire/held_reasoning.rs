@@ -85,7 +85,9 @@ impl HeldReasoning {
                 }
             }
             Delta::Content(text) | Delta::Refusal(text) if text.is_empty() => {}
-            Delta::Content(_) | Delta::Refusal(_) | Delta::FunctionCall { .. } => self.settle(at, to),
+            Delta::Content(_) | Delta::Refusal(_) | Delta::FunctionCall { .. } => {
+                self.settle(at, to)
+            }
             Delta::Finish(Finish { reason, .. }) => self.release(at, *reason == Reason::Stop, to),
             _ => {}
         }
@@ -108,15 +110,28 @@ impl HeldReasoning {
         if choice < self.max_choices && choice >= self.choices.len() {
             self.choices.resize_with(choice + 1, HeldTexts::default);
         }
-        self.choices.get(choice).is_some_and(|held| !held.is_settled)
+        self.choices
+            .get(choice)
+            .is_some_and(|held| !held.is_settled)
     }
 
-    fn hold(&mut self, choice: usize, text: &Text<'_>, extras: FrameExtras<'_>, to: &mut dyn EventSink) {
-        let Some(held) = self.choices.get_mut(choice) else { return };
+    fn hold(
+        &mut self,
+        choice: usize,
+        text: &Text<'_>,
+        extras: FrameExtras<'_>,
+        to: &mut dyn EventSink,
+    ) {
+        let Some(held) = self.choices.get_mut(choice) else {
+            return;
+        };
         let mut spelled = BytesMut::new();
         text.write(&mut spelled);
         held.size += spelled.len();
-        held.pieces.push((String::from_utf8_lossy(&spelled).into_owned(), HeldExtras::of(extras)));
+        held.pieces.push((
+            String::from_utf8_lossy(&spelled).into_owned(),
+            HeldExtras::of(extras),
+        ));
         if held.size > MOST {
             self.settle(choice, to);
         }
@@ -131,17 +146,27 @@ impl HeldReasoning {
 
     /// Releases the reasoning of a choice, and holds nothing more of it.
     fn release(&mut self, choice: usize, as_content: bool, to: &mut dyn EventSink) {
-        let Some(held) = self.choices.get_mut(choice) else { return };
+        let Some(held) = self.choices.get_mut(choice) else {
+            return;
+        };
         held.is_settled = true;
         let pieces = std::mem::take(&mut held.pieces);
         if as_content && !pieces.is_empty() {
             to.count_rule(Rule::ReasoningPromoted);
         }
-        let delta = if as_content { Delta::Content } else { Delta::Reasoning };
+        let delta = if as_content {
+            Delta::Content
+        } else {
+            Delta::Reasoning
+        };
         let choice = u32::try_from(choice).unwrap_or(u32::MAX);
         for (text, extras) in &pieces {
             let is_shown = as_content || !self.hides;
-            let delta = if is_shown { delta(Text::json(text)) } else { Delta::Bare };
+            let delta = if is_shown {
+                delta(Text::json(text))
+            } else {
+                Delta::Bare
+            };
             to.delta(choice, delta, extras.lend());
         }
     }

@@ -49,8 +49,8 @@ mod stages;
 pub mod tools;
 
 pub use api::{
-    AnswerId, Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape, Stamp,
-    Summary,
+    AnswerId, Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape,
+    Stamp, Summary,
 };
 pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use normalise::AnswerWriter;

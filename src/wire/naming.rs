@@ -17,7 +17,11 @@ pub(super) struct Naming<'n> {
 
 impl<'n> Naming<'n> {
     pub(super) fn of(completion: &'n str, shape: &Shape) -> Self {
-        Self { completion, ids: shape.options.tool_call_ids, first: shape.choice }
+        Self {
+            completion,
+            ids: shape.options.tool_call_ids,
+            first: shape.choice,
+        }
     }
 
     /// Returns the canonical id of a call; `engine`: the engine's id for it, if any.

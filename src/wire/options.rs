@@ -307,7 +307,11 @@ pub struct Guard {
 
 impl Guard {
     /// No guard, which is the default.
-    pub const OFF: Self = Self { repeats: 0, bytes: 4096, finish: GuardFinish::Length };
+    pub const OFF: Self = Self {
+        repeats: 0,
+        bytes: 4096,
+        finish: GuardFinish::Length,
+    };
 
     /// Returns true if it is [`Guard::OFF`].
     pub fn is_default(&self) -> bool {
@@ -434,8 +438,10 @@ pub enum PromoteReasoning {
 impl PromoteReasoning {
     /// Returns true if this reasoning becomes text.
     pub(super) fn takes(self, reasoning: &str) -> bool {
-        let is_json =
-            || reasoning.trim_start().starts_with(['{', '[']) && json::read::<Raw<'_>>(reasoning).is_ok();
+        let is_json = || {
+            reasoning.trim_start().starts_with(['{', '['])
+                && json::read::<Raw<'_>>(reasoning).is_ok()
+        };
         self == Self::Always || self == Self::Schema && is_json()
     }
 }
@@ -461,7 +467,11 @@ impl<'de> Deserialize<'de> for PromoteReasoning {
             }
 
             fn visit_bool<E: de::Error>(self, value: bool) -> Result<PromoteReasoning, E> {
-                Ok(if value { PromoteReasoning::Always } else { PromoteReasoning::Never })
+                Ok(if value {
+                    PromoteReasoning::Always
+                } else {
+                    PromoteReasoning::Never
+                })
             }
 
             fn visit_str<E: de::Error>(self, word: &str) -> Result<PromoteReasoning, E> {
@@ -579,8 +589,14 @@ mod tests {
 
     #[test]
     fn parsers_have_known_names() {
-        assert_eq!(Parser::try_from("hermes".to_owned()), Ok(Parser::Family("hermes".to_owned())));
+        assert_eq!(
+            Parser::try_from("hermes".to_owned()),
+            Ok(Parser::Family("hermes".to_owned()))
+        );
         let refused = Parser::try_from("hermis".to_owned()).unwrap_err();
-        assert!(refused.contains("must be off, auto or the name of a parser"), "{refused}");
+        assert!(
+            refused.contains("must be off, auto or the name of a parser"),
+            "{refused}"
+        );
     }
 }

@@ -73,7 +73,11 @@ impl OutputBuffer {
             }
             Some(Piece::Bytes(piece)) if piece.len() > WRITE => (piece.split_to(WRITE), false),
             Some(Piece::Bytes(piece)) => (std::mem::take(piece), true),
-            Some(Piece::Text { chunks, next, bytes }) => {
+            Some(Piece::Text {
+                chunks,
+                next,
+                bytes,
+            }) => {
                 let chunk = chunks.get(*next).cloned().unwrap_or_default();
                 *next += 1;
                 *bytes -= chunk.len();
@@ -108,7 +112,10 @@ impl OutputBuffer {
             match piece {
                 Piece::Bytes(bytes) => all.extend_from_slice(bytes),
                 Piece::Text { chunks, next, .. } => {
-                    chunks.iter().skip(*next).for_each(|chunk| all.extend_from_slice(chunk));
+                    chunks
+                        .iter()
+                        .skip(*next)
+                        .for_each(|chunk| all.extend_from_slice(chunk));
                 }
             }
         }
@@ -127,7 +134,10 @@ impl OutputBuffer {
 
     /// Returns the position of the next byte that is appended.
     pub(crate) fn mark(&self) -> OutputMark {
-        OutputMark { piece: self.pieces.len(), offset: self.open.len() }
+        OutputMark {
+            piece: self.pieces.len(),
+            offset: self.open.len(),
+        }
     }
 
     /// Splits off all bytes after a position. None of the bytes before it may have been taken since it was marked.
@@ -171,7 +181,11 @@ impl OutputBuffer {
         let bytes = rope.full.iter().map(Bytes::len).sum();
         if bytes > 0 {
             self.seal();
-            self.push(Piece::Text { chunks: Arc::clone(&rope.full), next: 0, bytes });
+            self.push(Piece::Text {
+                chunks: Arc::clone(&rope.full),
+                next: 0,
+                bytes,
+            });
         }
         self.open.extend_from_slice(&rope.last);
     }
@@ -182,7 +196,11 @@ impl OutputBuffer {
             return self.open.extend_from_slice(text);
         }
         self.seal();
-        self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
+        self.push(Piece::Text {
+            chunks: Arc::new(vec![text.clone()]),
+            next: 0,
+            bytes: text.len(),
+        });
     }
 
     fn seal(&mut self) {
@@ -259,13 +277,23 @@ impl Rope {
 
     /// Returns true if the text equals these bytes.
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
-        let mut chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
-        chunks.try_fold(bytes, |rest, chunk| rest.strip_prefix(chunk)).is_some_and(<[u8]>::is_empty)
+        let mut chunks = self
+            .full
+            .iter()
+            .map(|chunk| &chunk[..])
+            .chain([&self.last[..]]);
+        chunks
+            .try_fold(bytes, |rest, chunk| rest.strip_prefix(chunk))
+            .is_some_and(<[u8]>::is_empty)
     }
 
     /// Returns a copy of the whole text in one piece.
     pub(crate) fn join(&self) -> String {
-        let chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
+        let chunks = self
+            .full
+            .iter()
+            .map(|chunk| &chunk[..])
+            .chain([&self.last[..]]);
         // The bytes come from text, so they are valid UTF-8.
         String::from_utf8(chunks.collect::<Vec<_>>().concat()).unwrap_or_default()
     }
@@ -331,14 +359,19 @@ mod tests {
             let at = out.mark();
             out.share(&text);
             out.extend_from_slice(b"behind");
-            let (first, second) = ([b"before", &text[..]].concat(), [&text[..], b"behind"].concat());
+            let (first, second) = (
+                [b"before", &text[..]].concat(),
+                [&text[..], b"behind"].concat(),
+            );
             assert_eq!(
                 (out.len(), out.to_vec()),
                 (first.len() + second.len(), [&first[..], &second].concat())
             );
             if size >= SMALL {
                 let piece = out.pieces.get(1).map(|piece| match piece {
-                    Piece::Text { chunks, .. } => chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr()),
+                    Piece::Text { chunks, .. } => {
+                        chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr())
+                    }
                     Piece::Bytes(_) => false,
                 });
                 assert_eq!(piece, Some(true), "no copy");

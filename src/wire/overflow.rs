@@ -29,11 +29,18 @@ impl Overflow {
         let lower = message.to_ascii_lowercase();
         let after = |words: &str| {
             let at = lower.find(words)? + words.len();
-            numbers.iter().find(|(place, _)| *place >= at).map(|(_, number)| *number)
+            numbers
+                .iter()
+                .find(|(place, _)| *place >= at)
+                .map(|(_, number)| *number)
         };
         let before = |words: &str| {
             let at = lower.find(words)?;
-            numbers.iter().rev().find(|(place, _)| *place < at).map(|(_, number)| *number)
+            numbers
+                .iter()
+                .rev()
+                .find(|(place, _)| *place < at)
+                .map(|(_, number)| *number)
         };
         let limit = [
             "maximum context length",
@@ -44,8 +51,12 @@ impl Overflow {
             ">=",
         ];
         let most = limit.iter().find_map(|words| after(words))?;
-        let input =
-            [" input tokens", " tokens from the input", " in the messages", "prompt contains at least"];
+        let input = [
+            " input tokens",
+            " tokens from the input",
+            " in the messages",
+            "prompt contains at least",
+        ];
         let prompt = input
             .iter()
             .find_map(|words| before(words))
@@ -55,13 +66,33 @@ impl Overflow {
             .or_else(|| after("(length "))
             .or_else(|| after("input length ("))
             .or_else(|| after("=>"))
-            .or_else(|| numbers.iter().map(|(_, number)| *number).find(|number| *number != most))?;
+            .or_else(|| {
+                numbers
+                    .iter()
+                    .map(|(_, number)| *number)
+                    .find(|number| *number != most)
+            })?;
         if prompt > most {
-            return Some(Self { prompt, answer: None, most });
+            return Some(Self {
+                prompt,
+                answer: None,
+                most,
+            });
         }
-        let answer = [" output tokens", " for the completion", " in the completion"];
-        let answer = answer.iter().find_map(|words| before(words)).or_else(|| after("is too large: "))?;
-        Some(Self { prompt, answer: Some(answer), most })
+        let answer = [
+            " output tokens",
+            " for the completion",
+            " in the completion",
+        ];
+        let answer = answer
+            .iter()
+            .find_map(|words| before(words))
+            .or_else(|| after("is too large: "))?;
+        Some(Self {
+            prompt,
+            answer: Some(answer),
+            most,
+        })
     }
 }
 
@@ -72,7 +103,12 @@ fn numbers(text: &str) -> impl Iterator<Item = (usize, u64)> + '_ {
     std::iter::from_fn(move || {
         let rest = text.as_bytes().get(at..)?;
         let start = at + rest.iter().position(|byte| is_digit(*byte))?;
-        let length = text.as_bytes().get(start..)?.iter().take_while(|byte| is_digit(**byte)).count();
+        let length = text
+            .as_bytes()
+            .get(start..)?
+            .iter()
+            .take_while(|byte| is_digit(**byte))
+            .count();
         at = start + length;
         Some((start, text.get(start..at)?.parse().ok()))
     })

@@ -62,8 +62,15 @@ mod tests {
         ] {
             assert!(is_about_request(message), "{message}");
         }
-        for message in ["CUDA out of memory", "EngineCore encountered an issue", "unexpected EOF"] {
-            assert!(!is_about_request(message) && !is_about_context(message), "{message}");
+        for message in [
+            "CUDA out of memory",
+            "EngineCore encountered an issue",
+            "unexpected EOF",
+        ] {
+            assert!(
+                !is_about_request(message) && !is_about_context(message),
+                "{message}"
+            );
         }
         assert!(is_about_context("Context size has been exceeded."));
     }

@@ -97,8 +97,17 @@ impl AnswerReader {
 
     /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
-        let Self { framer, frames, choice, .. } = self;
-        let to = &mut EncoderOutput { writer, out, choice: *choice };
+        let Self {
+            framer,
+            frames,
+            choice,
+            ..
+        } = self;
+        let to = &mut EncoderOutput {
+            writer,
+            out,
+            choice: *choice,
+        };
         framer.push(bytes, |found| frames.read(found, to));
         self.note_content(writer);
     }
@@ -106,8 +115,17 @@ impl AnswerReader {
     /// Ends the engine's event stream: handles an unterminated last event and writes the end of the answer, or a
     /// failure.
     pub fn finish(&mut self, ending: Ending, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
-        let Self { framer, frames, choice, .. } = self;
-        let to = &mut EncoderOutput { writer, out, choice: *choice };
+        let Self {
+            framer,
+            frames,
+            choice,
+            ..
+        } = self;
+        let to = &mut EncoderOutput {
+            writer,
+            out,
+            choice: *choice,
+        };
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
                 || std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some())
@@ -121,11 +139,23 @@ impl AnswerReader {
     pub fn whole(&mut self, body: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
         let Self { frames, choice, .. } = self;
         let (before, committed) = (out.mark(), writer.committed);
-        let to = &mut EncoderOutput { writer, out, choice: *choice };
+        let to = &mut EncoderOutput {
+            writer,
+            out,
+            choice: *choice,
+        };
         if let Some(parsing) = &mut frames.stages.parsing {
             parsing.expect_whole_body();
         }
-        frames.read(FramerOutput::Frame(Frame { error: false, name: b"", data: body, whole: true }), to);
+        frames.read(
+            FramerOutput::Frame(Frame {
+                error: false,
+                name: b"",
+                data: body,
+                whole: true,
+            }),
+            to,
+        );
         frames.stages.end_of_input(Ending::Whole, to);
         // The whole answer is here: if it is broken, and nothing was sent before, nothing of it is written.
         if let Some(failure) = frames.stages.normaliser.failure().filter(|_| !committed) {
@@ -139,7 +169,14 @@ impl AnswerReader {
     /// Fails the answer for a reason that the engine's bytes do not show, such as a timeout.
     pub fn fail(&mut self, failure: Failure, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
         let choice = self.choice;
-        self.frames.stages.fail(failure, &mut EncoderOutput { writer, out, choice });
+        self.frames.stages.fail(
+            failure,
+            &mut EncoderOutput {
+                writer,
+                out,
+                choice,
+            },
+        );
     }
 
     /// Sets the key that the engine was sent.
@@ -179,7 +216,10 @@ impl AnswerReader {
     /// Returns the progress of this engine answer.
     pub fn progress(&self) -> Progress {
         let normaliser = &self.frames.stages.normaliser;
-        Progress { has_content: normaliser.spoken, ended: normaliser.is_ended() }
+        Progress {
+            has_content: normaliser.spoken,
+            ended: normaliser.is_ended(),
+        }
     }
 
     /// Returns the index of the only choice, if the other choices come from separate answers; else 0.
@@ -207,7 +247,11 @@ impl AnswerReader {
 
     /// Returns the summary of this engine answer so far.
     pub fn summary(&self) -> Summary {
-        let Self { frames: FrameReader { stages, events, .. }, adapted, .. } = self;
+        let Self {
+            frames: FrameReader { stages, events, .. },
+            adapted,
+            ..
+        } = self;
         let parsing = stages.parsing.as_deref();
         Summary {
             usage: stages.normaliser.usage(),
@@ -224,7 +268,11 @@ impl AnswerReader {
 
 impl FrameReader {
     fn read(&mut self, found: FramerOutput<'_>, to: &mut EncoderOutput<'_>) {
-        let Self { fast_path, stages, events } = self;
+        let Self {
+            fast_path,
+            stages,
+            events,
+        } = self;
         let normaliser = &mut stages.normaliser;
         if normaliser.is_ended() {
             // An engine that was stopped goes on until it notices.
@@ -252,10 +300,18 @@ mod tests {
     use std::sync::Arc;
 
     fn two() -> (AnswerWriter, impl Fn(u32) -> AnswerReader) {
-        let shape = Shape { choices: 2, ..Shape::new(Api::Chat, true, Arc::default()) };
-        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
+        let shape = Shape {
+            choices: 2,
+            ..Shape::new(Api::Chat, true, Arc::default())
+        };
+        let stamp = Stamp {
+            id: AnswerId(u128::MAX),
+            ..Stamp::default()
+        };
         let writer = AnswerWriter::merging(&shape, &stamp);
-        (writer, move |choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone()))
+        (writer, move |choice| {
+            AnswerReader::of_choice(choice, shape.clone(), stamp.clone())
+        })
     }
 
     fn chunk(id: &str, delta: &str) -> Vec<u8> {
@@ -267,11 +323,17 @@ mod tests {
     fn what_is_made_of_an_id_is_not_made_twice() {
         let (mut writer, reader) = two();
         let mut out = OutputBuffer::default();
-        let call = chunk("", r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#);
+        let call = chunk(
+            "",
+            r#"{"tool_calls":[{"index":0,"function":{"name":"f"}}]}"#,
+        );
         reader(0).push(&call, &mut writer, &mut out);
         reader(1).push(&call, &mut writer, &mut out);
         let text = String::from_utf8(out.to_vec()).unwrap();
-        let ids: Vec<_> = text.match_indices("call_").map(|(at, _)| &text[at..at + 33]).collect();
+        let ids: Vec<_> = text
+            .match_indices("call_")
+            .map(|(at, _)| &text[at..at + 33])
+            .collect();
         assert!(ids.len() == 2 && ids[0] != ids[1], "{text}");
     }
 
@@ -280,7 +342,11 @@ mod tests {
     fn the_head_stays() {
         let (mut writer, reader) = two();
         let mut out = OutputBuffer::default();
-        reader(0).push(&chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#), &mut writer, &mut out);
+        reader(0).push(
+            &chunk("\"id\":\"a\",", r#"{"role":"assistant"}"#),
+            &mut writer,
+            &mut out,
+        );
         for (choice, id) in [(0, "\"id\":\"b\","), (1, "\"id\":\"c\",")] {
             writer.restart(choice);
             let mut reader = reader(choice);
@@ -289,23 +355,35 @@ mod tests {
         }
         let text = String::from_utf8(out.to_vec()).unwrap();
         assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
-        assert_eq!(text.matches("data:").count(), 4, "one role for each: {text}");
+        assert_eq!(
+            text.matches("data:").count(),
+            4,
+            "one role for each: {text}"
+        );
     }
 
     /// Checks that the prompt's ids are sent once, and the counts of each chunk with its role frame.
     #[test]
     fn what_comes_with_the_roles() {
-        let options = Options { continuous_usage: ContinuousUsage::Always, ..Options::default() };
+        let options = Options {
+            continuous_usage: ContinuousUsage::Always,
+            ..Options::default()
+        };
         let shape = Shape {
-            extensions: Extensions { token_ids: true, ..Extensions::default() },
+            extensions: Extensions {
+                token_ids: true,
+                ..Extensions::default()
+            },
             include_usage: true,
             choices: 2,
             ..Shape::new(Api::Chat, true, Arc::new(options))
         };
-        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
+        let stamp = Stamp {
+            id: AnswerId(u128::MAX),
+            ..Stamp::default()
+        };
         let mut writer = AnswerWriter::merging(&shape, &stamp);
-        let usage =
-            r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;
+        let usage = r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;
         let mut out = OutputBuffer::default();
         for choice in 0..2 {
             let mut reader = AnswerReader::of_choice(choice, shape.clone(), stamp.clone());
@@ -313,8 +391,15 @@ mod tests {
         }
         let text = String::from_utf8(out.to_vec()).unwrap();
         let frames: Vec<_> = text.split_terminator("\n\n").collect();
-        let ids: Vec<_> = frames.iter().map(|frame| frame.contains(r#""prompt_token_ids":[7]"#)).collect();
+        let ids: Vec<_> = frames
+            .iter()
+            .map(|frame| frame.contains(r#""prompt_token_ids":[7]"#))
+            .collect();
         assert_eq!(ids, [true, false, false, false], "{text}");
-        assert_eq!(text.matches(r#""completion_tokens":3"#).count(), 4, "{text}");
+        assert_eq!(
+            text.matches(r#""completion_tokens":3"#).count(),
+            4,
+            "{text}"
+        );
     }
 }

@@ -181,15 +181,23 @@ impl Tally {
 
     /// Returns the counts added since `known`, an earlier copy of this tally.
     pub fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
-        Rule::ALL.iter().copied().zip(self.0.iter().zip(&known.0)).filter_map(|(rule, (now, before))| {
-            let times = now.saturating_sub(*before);
-            (times > 0).then_some((rule, times))
-        })
+        Rule::ALL
+            .iter()
+            .copied()
+            .zip(self.0.iter().zip(&known.0))
+            .filter_map(|(rule, (now, before))| {
+                let times = now.saturating_sub(*before);
+                (times > 0).then_some((rule, times))
+            })
     }
 
     /// Returns the rules that changed something, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
-        Rule::ALL.iter().copied().zip(self.0.iter().copied()).filter(|(_, times)| *times > 0)
+        Rule::ALL
+            .iter()
+            .copied()
+            .zip(self.0.iter().copied())
+            .filter(|(_, times)| *times > 0)
     }
 }
 
@@ -199,9 +207,18 @@ mod tests {
 
     #[test]
     fn descriptions_have_no_section() {
-        assert_eq!(without_section(" The id got its prefix (2.7)."), "The id got its prefix");
-        assert_eq!(without_section("The id (of a call) is new."), "The id (of a call) is new");
-        assert_eq!(Rule::Id.what(), "The completion id got its prefix, was hashed or was made");
+        assert_eq!(
+            without_section(" The id got its prefix (2.7)."),
+            "The id got its prefix"
+        );
+        assert_eq!(
+            without_section("The id (of a call) is new."),
+            "The id (of a call) is new"
+        );
+        assert_eq!(
+            Rule::Id.what(),
+            "The completion id got its prefix, was hashed or was made"
+        );
     }
 
     #[test]

@@ -27,7 +27,12 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     fn event(name: &'a [u8], data: &'a [u8]) -> Self {
-        Self { error: name == b"error", name, data, whole: false }
+        Self {
+            error: name == b"error",
+            name,
+            data,
+            whole: false,
+        }
     }
 }
 
@@ -82,7 +87,11 @@ const LARGE_LINE: usize = 1 << 20;
 pub fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let end = memchr2(b'\n', b'\r', rest).map_or(rest.len(), |at| {
-            at + if rest.get(at..).is_some_and(|end| end.starts_with(b"\r\n")) { 2 } else { 1 }
+            at + if rest.get(at..).is_some_and(|end| end.starts_with(b"\r\n")) {
+                2
+            } else {
+                1
+            }
         });
         let (line, after) = rest.split_at_checked(end)?;
         rest = after;
@@ -94,7 +103,9 @@ pub fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
 fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
     let length = line.len() + more.len();
     if length > LARGE_LINE && length > line.capacity() {
-        let size = limit.saturating_add(DATA_PREFIX_LEN).min(length.saturating_mul(16));
+        let size = limit
+            .saturating_add(DATA_PREFIX_LEN)
+            .min(length.saturating_mul(16));
         line.reserve_exact(size.saturating_sub(line.len()).max(more.len()));
     }
     line.extend_from_slice(more);
@@ -158,7 +169,11 @@ impl Framer {
 
     /// Ends the input. An event without its final line end or blank line is handed over if `complete` returns true
     /// for its data, so that a truncated one is dropped.
-    pub fn finish(&mut self, complete: impl FnOnce(&[u8]) -> bool, mut found: impl FnMut(FramerOutput<'_>)) {
+    pub fn finish(
+        &mut self,
+        complete: impl FnOnce(&[u8]) -> bool,
+        mut found: impl FnMut(FramerOutput<'_>),
+    ) {
         if self.overflown {
             return;
         }
@@ -173,13 +188,16 @@ impl Framer {
     }
 
     fn pass_mark<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let StreamStart::Mark(mut seen) = self.start else { return bytes };
+        let StreamStart::Mark(mut seen) = self.start else {
+            return bytes;
+        };
         for (at, byte) in bytes.iter().enumerate() {
             if MARK.get(seen) != Some(byte) {
                 // These bytes are no mark but the beginning of the first line.
                 self.start = StreamStart::Passed;
                 if seen < MARK.len() {
-                    self.line.extend_from_slice(MARK.get(..seen).unwrap_or_default());
+                    self.line
+                        .extend_from_slice(MARK.get(..seen).unwrap_or_default());
                 }
                 return bytes.get(at..).unwrap_or_default();
             }
@@ -251,11 +269,17 @@ impl Framer {
 
     fn set_name(&mut self, name: &[u8]) {
         self.name.clear();
-        self.name.extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
+        self.name
+            .extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
     }
 
     /// Appends a data line to the event's own buffer.
-    fn add_data(&mut self, value: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(FramerOutput<'_>)) {
+    fn add_data(
+        &mut self,
+        value: &[u8],
+        lone: &mut Option<&[u8]>,
+        found: &mut impl FnMut(FramerOutput<'_>),
+    ) {
         // A borrowed data line before this one is copied into the buffer first.
         self.data.extend_from_slice(lone.take().unwrap_or_default());
         if self.has_data {
@@ -302,7 +326,11 @@ mod tests {
         let mut note = |found: FramerOutput<'_>| {
             seen.push(match found {
                 FramerOutput::Frame(frame) => {
-                    format!("{}{}", if frame.error { "!" } else { "" }, String::from_utf8_lossy(frame.data))
+                    format!(
+                        "{}{}",
+                        if frame.error { "!" } else { "" },
+                        String::from_utf8_lossy(frame.data)
+                    )
                 }
                 FramerOutput::Comment => ":".to_owned(),
                 FramerOutput::TooLarge => "too large".to_owned(),
@@ -321,12 +349,18 @@ mod tests {
             (&b"data: {a}\n\ndata:{b}\r\n\r\n"[..], vec!["{a}", "{b}"]),
             (b"\xef\xbb\xbfdata: {a}\r\rdata: {b}", vec!["{a}", "{b}"]),
             (b"\xef\xbbdata: {a}\n\n", vec![]),
-            (b": hello\nevent: error\ndata: {a}\n\nevent: x\n\ndata: {b}\n\n", vec![":", "!{a}", "{b}"]),
+            (
+                b": hello\nevent: error\ndata: {a}\n\nevent: x\n\ndata: {b}\n\n",
+                vec![":", "!{a}", "{b}"],
+            ),
             (KEEPALIVE, vec![":"]),
             (b"data: {a,\ndata: b}\n\n", vec!["{a,\nb}"]),
             (b"id: 1\nretry: 5\nfoo\ndata\n\n", vec![""]),
             (b"data: {a}\n\ndata: {cut", vec!["{a}"]),
-            (b"data: {a}\n\nerror: {b}\n\ndata: {c}\nerror: {d}\n\nerror: e\n\n", vec!["{a}", "!{b}", "{c}"]),
+            (
+                b"data: {a}\n\nerror: {b}\n\ndata: {c}\nerror: {d}\n\nerror: e\n\n",
+                vec!["{a}", "!{b}", "{c}"],
+            ),
         ] {
             assert_eq!(frames(&[input]), expected);
             for cut in 0..=input.len() {
@@ -344,7 +378,10 @@ mod tests {
             frames(&[b"data: {a}\n\ndata: ", &long, &long, b"\n\ndata: {b}\n\n"]),
             ["{a}", "too large"]
         );
-        assert_eq!(frames(&[&[b"data: ".as_slice(), &long, b"\n\n"].concat()]), ["too large"]);
+        assert_eq!(
+            frames(&[&[b"data: ".as_slice(), &long, b"\n\n"].concat()]),
+            ["too large"]
+        );
     }
 
     /// Checks that the limit is that of an event's data, however many lines it has. Here it is 64 bytes.
@@ -355,11 +392,24 @@ mod tests {
             (format!("data: {}\n\n", data(64)), data(64)),
             (format!("data:{}\n\n", data(64)), data(64)),
             (format!("data:{}\n\n", data(65)), "too large".to_owned()),
-            (format!("data: {}\ndata: {}\n\n", data(40), data(20)), format!("{}\n{}", data(40), data(20))),
-            (format!("data: {}\ndata: {}\n\n", data(32), data(31)), format!("{}\n{}", data(32), data(31))),
-            (format!("data: {}\ndata: {}\n\n", data(32), data(32)), "too large".to_owned()),
+            (
+                format!("data: {}\ndata: {}\n\n", data(40), data(20)),
+                format!("{}\n{}", data(40), data(20)),
+            ),
+            (
+                format!("data: {}\ndata: {}\n\n", data(32), data(31)),
+                format!("{}\n{}", data(32), data(31)),
+            ),
+            (
+                format!("data: {}\ndata: {}\n\n", data(32), data(32)),
+                "too large".to_owned(),
+            ),
         ] {
-            assert_eq!(frames(&[input.as_bytes()]), std::slice::from_ref(&expected), "{input}");
+            assert_eq!(
+                frames(&[input.as_bytes()]),
+                std::slice::from_ref(&expected),
+                "{input}"
+            );
             let (left, right) = input.as_bytes().split_at(20);
             assert_eq!(frames(&[left, right]), [expected], "{input} in two");
         }

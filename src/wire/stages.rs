@@ -51,9 +51,20 @@ impl Stages {
 
     /// Decodes a frame, and lets the stages pass its events on to this output. Returns what was in the frame.
     pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut EncoderOutput<'_>) -> FrameShape {
-        let Self { decoder, checks, held_reasoning, parsing, beginning, normaliser } = self;
+        let Self {
+            decoder,
+            checks,
+            held_reasoning,
+            parsing,
+            beginning,
+            normaliser,
+        } = self;
         let next = NormaliserSink { normaliser, to };
-        let parsing = ParsingSink { parsing: parsing.as_deref_mut(), beginning: beginning.as_mut(), next };
+        let parsing = ParsingSink {
+            parsing: parsing.as_deref_mut(),
+            beginning: beginning.as_mut(),
+            next,
+        };
         let held_reasoning = held_reasoning.as_deref_mut().filter(|_| !frame.whole);
         let shape = FrameShape::default();
         let mut sink = DecodedSink {
@@ -71,7 +82,11 @@ impl Stages {
     /// Returns the route of a choice's text, given in JSON spelling, past the parser; `None` if it must be parsed.
     #[inline]
     pub(super) fn route(&self, choice: u32, spelled: &str) -> Option<TextRoute> {
-        self.parsing.as_deref().map_or(Some(TextRoute::Plain), |parsing| parsing.route(choice, spelled))
+        self.parsing
+            .as_deref()
+            .map_or(Some(TextRoute::Plain), |parsing| {
+                parsing.route(choice, spelled)
+            })
     }
 
     /// Releases the text that is held, and lets the normaliser handle the end of the engine's bytes.
@@ -90,9 +105,19 @@ impl Stages {
     }
 
     fn end_parsing(&mut self, complete: bool, to: &mut EncoderOutput<'_>) {
-        let Self { held_reasoning, parsing, beginning, normaliser, .. } = self;
+        let Self {
+            held_reasoning,
+            parsing,
+            beginning,
+            normaliser,
+            ..
+        } = self;
         let next = NormaliserSink { normaliser, to };
-        let mut sink = ParsingSink { parsing: parsing.as_deref_mut(), beginning: beginning.as_mut(), next };
+        let mut sink = ParsingSink {
+            parsing: parsing.as_deref_mut(),
+            beginning: beginning.as_mut(),
+            next,
+        };
         if let Some(held) = held_reasoning {
             held.end(false, &mut sink);
         }
@@ -123,13 +148,23 @@ impl EventSink for NormaliserSink<'_, '_> {
         self.note_rejection();
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         let left = self.normaliser.delta(choice, delta, extras, self.to);
         self.note_rejection();
         left
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         let left = self.normaliser.tool(choice, entry, extras, self.to);
         self.note_rejection();
         left
@@ -190,7 +225,12 @@ impl EventSink for ParsingSink<'_, '_> {
         }
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         if let (Delta::Content(text), Some(beginning)) = (&delta, &mut self.beginning)
             && beginning.look(text)
         {
@@ -202,7 +242,12 @@ impl EventSink for ParsingSink<'_, '_> {
         }
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         match &mut self.parsing {
             Some(parsing) => parsing.tool(choice, entry, extras, &mut self.next),
             None => self.next.tool(choice, entry, extras),
@@ -244,7 +289,12 @@ impl EventSink for DecodedSink<'_, '_> {
         }
     }
 
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         self.shape.add(self.data, choice, &delta);
         match &mut self.held_reasoning {
             Some(held) => {
@@ -256,7 +306,12 @@ impl EventSink for DecodedSink<'_, '_> {
         }
     }
 
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
+    fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
         self.shape.has_other_content = true;
         match &mut self.held_reasoning {
             Some(held) => held.tool(choice, entry, extras, &mut self.next),

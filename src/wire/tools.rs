@@ -44,7 +44,12 @@ pub struct Types {
 impl Types {
     /// Returns true if the schema names no type, or string alone: the value is then taken as text.
     pub fn is_text(self) -> bool {
-        self == Self::default() || self == Self { string: true, ..Self::default() }
+        self == Self::default()
+            || self
+                == Self {
+                    string: true,
+                    ..Self::default()
+                }
     }
 
     fn add(&mut self, word: &str) {
@@ -80,14 +85,18 @@ struct Schema {
 
 impl Schema {
     fn read(&mut self, schema: &str, depth: usize) {
-        let Ok(members) = json::read::<Members<'_>>(schema) else { return };
+        let Ok(members) = json::read::<Members<'_>>(schema) else {
+            return;
+        };
         let is_typed = members.get("type").is_some();
         for (key, value) in &members.0 {
             let value = value.get();
             match &**key {
                 "type" if value.starts_with('[') => {
                     let words = json::read::<Vec<Text<'_>>>(value).unwrap_or_default();
-                    words.iter().for_each(|word| self.types.add(&word.decoded()));
+                    words
+                        .iter()
+                        .for_each(|word| self.types.add(&word.decoded()));
                 }
                 "type" => {
                     if let Ok(word) = json::read::<Text<'_>>(value) {
@@ -99,7 +108,8 @@ impl Schema {
                     all.iter().for_each(|one| self.read(one.get(), depth + 1));
                 }
                 "$ref" => {
-                    let reference = json::read::<Text<'_>>(value).map(|text| text.decoded().into_owned());
+                    let reference =
+                        json::read::<Text<'_>>(value).map(|text| text.decoded().into_owned());
                     self.references.extend(reference);
                 }
                 "properties" => self.types.object = true,
@@ -136,13 +146,17 @@ impl<'s> Definitions<'s> {
                 let mut schema = Schema::default();
                 schema.read(text.get(), 0);
                 let name = name.replace('~', "~0").replace('/', "~1");
-                new.places.insert(format!("#/{place}/{name}"), new.all.len());
+                new.places
+                    .insert(format!("#/{place}/{name}"), new.all.len());
                 new.all.push((schema.types, text.get()));
                 open.push(schema.references);
             }
         }
         let place = |reference: &String| new.places.get(reference).copied();
-        let edges = open.iter().map(|references| references.iter().filter_map(place).collect()).collect();
+        let edges = open
+            .iter()
+            .map(|references| references.iter().filter_map(place).collect())
+            .collect();
         new.follow(edges);
         new
     }
@@ -152,9 +166,14 @@ impl<'s> Definitions<'s> {
         for _ in 0..REFERENCES {
             let mut has_changed = false;
             for (at, edges) in edges.iter().enumerate() {
-                let Some((own, _)) = self.all.get(at) else { continue };
+                let Some((own, _)) = self.all.get(at) else {
+                    continue;
+                };
                 let mut types = *own;
-                edges.iter().filter_map(|to| self.all.get(*to)).for_each(|(other, _)| types.join(*other));
+                edges
+                    .iter()
+                    .filter_map(|to| self.all.get(*to))
+                    .for_each(|(other, _)| types.join(*other));
                 if let Some((own, _)) = self.all.get_mut(at).filter(|(own, _)| *own != types) {
                     (*own, has_changed) = (types, true);
                 }
@@ -173,7 +192,10 @@ impl<'s> Definitions<'s> {
     fn types(&self, schema: &str) -> Types {
         let mut own = Schema::default();
         own.read(schema, 0);
-        let found = own.references.iter().filter_map(|reference| self.get(reference));
+        let found = own
+            .references
+            .iter()
+            .filter_map(|reference| self.get(reference));
         found.for_each(|(types, _)| own.types.join(*types));
         own.types
     }
@@ -182,8 +204,13 @@ impl<'s> Definitions<'s> {
     fn members(&self, schema: &'s str) -> Option<Members<'s>> {
         let mut members = Members::of(schema)?;
         for _ in 0..DEPTH {
-            let reference = members.get("$ref").and_then(Text::of).map(|text| text.decoded());
-            let Some((_, text)) = reference.and_then(|reference| self.get(&reference)) else { break };
+            let reference = members
+                .get("$ref")
+                .and_then(Text::of)
+                .map(|text| text.decoded());
+            let Some((_, text)) = reference.and_then(|reference| self.get(&reference)) else {
+                break;
+            };
             members = Members::of(text)?;
         }
         Some(members)
@@ -207,15 +234,24 @@ impl Tools {
     /// is wrong with them.
     pub fn read(tools: &str) -> Self {
         let all = json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default();
-        Self(all.iter().filter_map(|tool| Tool::read(tool.get())).collect())
+        Self(
+            all.iter()
+                .filter_map(|tool| Tool::read(tool.get()))
+                .collect(),
+        )
     }
 
     /// Returns the names of the functions in the `tools` of a chat request, without a look at their parameters.
     pub fn names_in(tools: &str) -> Vec<String> {
         // An error of the reader would cost an allocation in every request without tools.
-        let all =
-            if tools.is_empty() { Vec::new() } else { json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default() };
-        all.iter().filter_map(|tool| json::member(function(tool.get()), "name")).collect()
+        let all = if tools.is_empty() {
+            Vec::new()
+        } else {
+            json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default()
+        };
+        all.iter()
+            .filter_map(|tool| json::member(function(tool.get()), "name"))
+            .collect()
     }
 
     /// Returns true if the request offers no function.
@@ -244,7 +280,8 @@ impl Tools {
     /// Returns the types that a parameter of a function may have; none if function or parameter is unknown.
     pub fn types(&self, function: &str, parameter: &str) -> Types {
         let tool = self.0.iter().find(|tool| tool.name == function);
-        let known = tool.and_then(|tool| tool.parameters.iter().find(|(name, _)| name == parameter));
+        let known =
+            tool.and_then(|tool| tool.parameters.iter().find(|(name, _)| name == parameter));
         known.map(|(_, types)| *types).unwrap_or_default()
     }
 }
@@ -260,10 +297,15 @@ impl Tool {
         let name = json::member(function, "name")?;
         let schema = json::raw_member(function, "parameters").map_or("", Raw::get);
         let definitions = Definitions::of(schema);
-        let properties = definitions.members(schema).and_then(|members| members.get("properties"));
-        let properties = properties.and_then(|all| Members::of(all.get())).unwrap_or_default();
-        let parameter =
-            |(key, schema): &(Cow<'_, str>, Raw<'_>)| (key.to_string(), definitions.types(schema.get()));
+        let properties = definitions
+            .members(schema)
+            .and_then(|members| members.get("properties"));
+        let properties = properties
+            .and_then(|all| Members::of(all.get()))
+            .unwrap_or_default();
+        let parameter = |(key, schema): &(Cow<'_, str>, Raw<'_>)| {
+            (key.to_string(), definitions.types(schema.get()))
+        };
         let parameters = properties.0.iter().map(parameter).collect();
         Some(Self { name, parameters })
     }
@@ -276,13 +318,21 @@ mod tests {
     /// Schema with 100,000 parameters that refer to 64 definitions, all of which refer to each other.
     #[test]
     fn references_cost_no_more_than_they_are_long() {
-        let names: Vec<_> = (0..64).map(|at| format!("{}{at}", "n".repeat(500))).collect();
+        let names: Vec<_> = (0..64)
+            .map(|at| format!("{}{at}", "n".repeat(500)))
+            .collect();
         let all = names.iter().map(String::as_str).chain(["t"]);
-        let all: Vec<_> = all.map(|name| format!(r##"{{"$ref":"#/$defs/{name}"}}"##)).collect();
+        let all: Vec<_> = all
+            .map(|name| format!(r##"{{"$ref":"#/$defs/{name}"}}"##))
+            .collect();
         let all = all.join(",");
-        let each: Vec<_> = names.iter().map(|name| format!(r#""{name}":{{"anyOf":[{all}]}}"#)).collect();
-        let parameters: Vec<_> =
-            (0..100_000).map(|at| format!(r##""p{at}":{{"$ref":"#/$defs/s"}}"##)).collect();
+        let each: Vec<_> = names
+            .iter()
+            .map(|name| format!(r#""{name}":{{"anyOf":[{all}]}}"#))
+            .collect();
+        let parameters: Vec<_> = (0..100_000)
+            .map(|at| format!(r##""p{at}":{{"$ref":"#/$defs/s"}}"##))
+            .collect();
         let tools = format!(
             r##"[{{"function":{{"name":"f","parameters":{{"properties":{{{}}},
                 "$defs":{{"s":{{"$ref":"#/$defs/{}"}},"t":{{"type":"null"}},{}}}}}}}}}]"##,
@@ -296,14 +346,25 @@ mod tests {
         };
         let start = seconds();
         let tools = Tools::read(&tools);
-        assert_eq!(tools.types("f", "p99999"), Types { null: true, ..Types::default() });
-        assert!(seconds() - start < 10.0, "{} s of the processor", seconds() - start);
+        assert_eq!(
+            tools.types("f", "p99999"),
+            Types {
+                null: true,
+                ..Types::default()
+            }
+        );
+        assert!(
+            seconds() - start < 10.0,
+            "{} s of the processor",
+            seconds() - start
+        );
     }
 
     #[test]
     fn references_go_round_in_circles() {
-        let many: Vec<_> =
-            (0..500).map(|at| format!(r##""D{at}":{{"$ref":"#/$defs/D{}"}}"##, at + 1)).collect();
+        let many: Vec<_> = (0..500)
+            .map(|at| format!(r##""D{at}":{{"$ref":"#/$defs/D{}"}}"##, at + 1))
+            .collect();
         let tools = format!(
             r##"[{{"function":{{"name":"f","parameters":{{"properties":{{
                 "a":{{"$ref":"#/$defs/A"}},"far":{{"$ref":"#/$defs/D0"}}}},
@@ -312,7 +373,14 @@ mod tests {
             many.join(",")
         );
         let tools = Tools::read(&tools);
-        assert_eq!(tools.types("f", "a"), Types { null: true, object: true, ..Types::default() });
+        assert_eq!(
+            tools.types("f", "a"),
+            Types {
+                null: true,
+                object: true,
+                ..Types::default()
+            }
+        );
         assert_eq!(tools.types("f", "far"), Types::default());
     }
 
@@ -324,15 +392,53 @@ mod tests {
                 "d":{"items":{}},"e":{},"g":{"enum":[1,"x"]},"h":{"type":"string"}}}}},
               {"type":"function","function":{"name":"g"}},{"type":"x"}]"#,
         );
-        assert!(tools.contains("f") && tools.contains("g") && !tools.contains("h") && tools.only().is_none());
+        assert!(
+            tools.contains("f")
+                && tools.contains("g")
+                && !tools.contains("h")
+                && tools.only().is_none()
+        );
         let none = Types::default();
         for (key, types) in [
-            ("a", Types { integer: true, ..none }),
-            ("b", Types { string: true, null: true, ..none }),
-            ("c", Types { number: true, boolean: true, ..none }),
-            ("d", Types { array: true, ..none }),
+            (
+                "a",
+                Types {
+                    integer: true,
+                    ..none
+                },
+            ),
+            (
+                "b",
+                Types {
+                    string: true,
+                    null: true,
+                    ..none
+                },
+            ),
+            (
+                "c",
+                Types {
+                    number: true,
+                    boolean: true,
+                    ..none
+                },
+            ),
+            (
+                "d",
+                Types {
+                    array: true,
+                    ..none
+                },
+            ),
             ("e", none),
-            ("g", Types { number: true, string: true, ..none }),
+            (
+                "g",
+                Types {
+                    number: true,
+                    string: true,
+                    ..none
+                },
+            ),
             ("zz", none),
         ] {
             assert_eq!(tools.types("f", key), types, "{key}");
@@ -344,10 +450,15 @@ mod tests {
     #[test]
     fn types_by_what_a_schema_says() {
         let nested = |levels: usize| {
-            (0..levels).fold(r#"{"type":"null"}"#.to_owned(), |inner, _| format!(r#"{{"anyOf":[{inner}]}}"#))
+            (0..levels).fold(r#"{"type":"null"}"#.to_owned(), |inner, _| {
+                format!(r#"{{"anyOf":[{inner}]}}"#)
+            })
         };
         let none = Types::default();
-        let object = Types { object: true, ..none };
+        let object = Types {
+            object: true,
+            ..none
+        };
         let definitions = r##""$defs":{"S":{"type":"string"},"I":{"type":"integer"},"N":{"type":"number"},"L":{"type":"array"},"B":{"type":"boolean"}}"##;
         let both = |a: char, b: char| {
             format!(r##"{{"anyOf":[{{"$ref":"#/$defs/{a}"}},{{"$ref":"#/$defs/{b}"}}]}}"##)
@@ -355,18 +466,78 @@ mod tests {
         for (schema, expected) in [
             (r#"{"properties":{}}"#.to_owned(), object),
             // The type outranks what a constant would tell.
-            (r#"{"type":"string","const":1}"#.to_owned(), Types { string: true, ..none }),
-            (r#"{"type":"string","enum":[1]}"#.to_owned(), Types { string: true, ..none }),
-            (r#"{"const":1}"#.to_owned(), Types { number: true, ..none }),
+            (
+                r#"{"type":"string","const":1}"#.to_owned(),
+                Types {
+                    string: true,
+                    ..none
+                },
+            ),
+            (
+                r#"{"type":"string","enum":[1]}"#.to_owned(),
+                Types {
+                    string: true,
+                    ..none
+                },
+            ),
+            (
+                r#"{"const":1}"#.to_owned(),
+                Types {
+                    number: true,
+                    ..none
+                },
+            ),
             (nested(4), Types { null: true, ..none }),
             (nested(5), none),
             // Types of several references add up, whichever comes first.
-            (both('S', 'I'), Types { string: true, integer: true, ..none }),
-            (both('I', 'S'), Types { string: true, integer: true, ..none }),
-            (both('N', 'L'), Types { number: true, array: true, ..none }),
-            (both('L', 'N'), Types { number: true, array: true, ..none }),
-            (both('B', 'I'), Types { boolean: true, integer: true, ..none }),
-            (both('I', 'B'), Types { boolean: true, integer: true, ..none }),
+            (
+                both('S', 'I'),
+                Types {
+                    string: true,
+                    integer: true,
+                    ..none
+                },
+            ),
+            (
+                both('I', 'S'),
+                Types {
+                    string: true,
+                    integer: true,
+                    ..none
+                },
+            ),
+            (
+                both('N', 'L'),
+                Types {
+                    number: true,
+                    array: true,
+                    ..none
+                },
+            ),
+            (
+                both('L', 'N'),
+                Types {
+                    number: true,
+                    array: true,
+                    ..none
+                },
+            ),
+            (
+                both('B', 'I'),
+                Types {
+                    boolean: true,
+                    integer: true,
+                    ..none
+                },
+            ),
+            (
+                both('I', 'B'),
+                Types {
+                    boolean: true,
+                    integer: true,
+                    ..none
+                },
+            ),
         ] {
             let tools = format!(
                 r#"[{{"function":{{"name":"f","parameters":{{"properties":{{"a":{schema}}},{definitions}}}}}}}]"#
@@ -378,8 +549,14 @@ mod tests {
     #[test]
     fn the_only_function() {
         let function = |name: &str| format!(r#"{{"function":{{"name":"{name}"}}}}"#);
-        assert_eq!(Tools::read(&format!("[{}]", function("f"))).only(), Some("f"));
-        assert_eq!(Tools::read(&format!("[{},{}]", function("f"), function("g"))).only(), None);
+        assert_eq!(
+            Tools::read(&format!("[{}]", function("f"))).only(),
+            Some("f")
+        );
+        assert_eq!(
+            Tools::read(&format!("[{},{}]", function("f"), function("g"))).only(),
+            None
+        );
         assert_eq!(Tools::read("[]").only(), None);
     }
 }

@@ -17,7 +17,11 @@
     reason = "a test fails by panicking"
 )]
 
-#[allow(dead_code, unused_imports, reason = "the fixtures offer more than these tests need")]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the fixtures offer more than these tests need"
+)]
 #[path = "../support/sim/mod.rs"]
 mod sim;
 

@@ -15,7 +15,9 @@ const MOST: f64 = 4.5;
 const ROUNDS: u64 = 4;
 
 fn key(random: &mut StdRng) -> String {
-    new_key(&std::array::from_fn::<u8, KEY_BYTES, _>(|_| random.random()))
+    new_key(&std::array::from_fn::<u8, KEY_BYTES, _>(|_| {
+        random.random()
+    }))
 }
 
 fn keyring(keys: &[String]) -> Keyring {
@@ -31,7 +33,10 @@ fn keyring(keys: &[String]) -> Keyring {
         quota: Quota::default(),
         not_included: Vec::new(),
     };
-    keys.iter().enumerate().map(|(place, key)| (Hash::of(key.as_bytes()), caller(place))).collect()
+    keys.iter()
+        .enumerate()
+        .map(|(place, key)| (Hash::of(key.as_bytes()), caller(place)))
+        .collect()
 }
 
 /// Returns a key that is valid except for its last characters, or for one bit.
@@ -92,11 +97,16 @@ fn fault_c30_the_time_of_a_refusal_tells_nothing() {
     let mut random = StdRng::seed_from_u64(30);
     let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
     let keyring = keyring(&keys);
-    assert!(keys.iter().all(|key| keyring.caller(key.as_bytes()).is_some()));
+    assert!(
+        keys.iter()
+            .all(|key| keyring.caller(key.as_bytes()).is_some())
+    );
     let mut found = Vec::new();
     for round in 0..ROUNDS {
         let mut random = StdRng::seed_from_u64(round);
-        found.push(measured(&keys, &mut random, |key| black_box(keyring.caller(key)).is_none()));
+        found.push(measured(&keys, &mut random, |key| {
+            black_box(keyring.caller(key)).is_none()
+        }));
         if found.last().is_some_and(|t| t.abs() < MOST) {
             break;
         }
@@ -112,8 +122,11 @@ fn fault_c30_a_comparison_that_ends_early_would_be_found() {
     let mut random = StdRng::seed_from_u64(31);
     let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
     let early = |shown: &[u8]| {
-        let same =
-            |key: &String| key.bytes().zip(shown).all(|(one, other)| black_box(one) == black_box(*other));
+        let same = |key: &String| {
+            key.bytes()
+                .zip(shown)
+                .all(|(one, other)| black_box(one) == black_box(*other))
+        };
         !black_box(keys.iter().any(same))
     };
     let t = measured(&keys, &mut random, early);

@@ -16,7 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 fn rewrite(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("rewrite").args(arguments);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -33,7 +36,11 @@ fn run(command: &mut Command, input: &[u8]) -> Ran {
     let output = child.wait_with_output().unwrap();
     writing.join().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// Rewrites an answer, which must succeed. Returns stdout and stderr.
@@ -57,10 +64,26 @@ fn run_case(case: &Case, folder: &Folder) -> Ran {
     let request = folder.file("request.json", &case.request.to_string());
     let engine = named(&case.engine).map_or("auto", |engine| engine.name);
     let (now, status) = (case.now.to_string(), case.status.to_string());
-    let api = if case.api == Api::Chat { "chat" } else { "completions" };
-    let eof = if case.ending == Ending::Reset { "reset" } else { "clean" };
-    let mut command =
-        rewrite(&["--request", &request, "--engine", engine, "--status", &status, "--eof", eof]);
+    let api = if case.api == Api::Chat {
+        "chat"
+    } else {
+        "completions"
+    };
+    let eof = if case.ending == Ending::Reset {
+        "reset"
+    } else {
+        "clean"
+    };
+    let mut command = rewrite(&[
+        "--request",
+        &request,
+        "--engine",
+        engine,
+        "--status",
+        &status,
+        "--eof",
+        eof,
+    ]);
     command.args(["--api", api, "--to", api, "--now", &now, "--ids", "counter"]);
     command.args(assignments("", &case.options));
     run(&mut command, &case.input)
@@ -85,10 +108,14 @@ fn expected(name: &str, vector: &Value) -> (u64, String) {
         #[serde(borrow)]
         expected_body: Option<&'a serde_json::value::RawValue>,
     }
-    let text = std::fs::read_to_string(fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
+    let text =
+        std::fs::read_to_string(fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
     let whole: Whole<'_> = serde_json::from_str(&text).unwrap();
     let body = match vector["expected"].as_array() {
-        Some(lines) => lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect(),
+        Some(lines) => lines
+            .iter()
+            .map(|line| format!("{}\n", line.as_str().unwrap()))
+            .collect(),
         None => compact(whole.expected_body.unwrap().get()),
     };
     (vector["expected_status"].as_u64().unwrap(), body)
@@ -104,11 +131,19 @@ fn every_vector_byte_for_byte() {
         let is_error = status != 200 || body.contains("event: error\n");
         let (code, got, told) = run_case(case, &folder);
         if got != body || code != i32::from(is_error) || !told.is_empty() {
-            wrong
-                .push(format!("{}: exit code {code} {told}\n  expected {body}\n  got      {got}", case.name));
+            wrong.push(format!(
+                "{}: exit code {code} {told}\n  expected {body}\n  got      {got}",
+                case.name
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ:\n{}",
+        wrong.len(),
+        vectors.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -123,17 +158,46 @@ fn every_capture_as_kept() {
     };
     for fixture in captures().into_iter().filter(is_asked) {
         let read = |name: &&str| std::fs::read_to_string(fixture.folder.join(name)).ok();
-        let kept = ["chat.sse", "chat.json", "completions.sse", "completions.json"].iter().find_map(read);
-        let error = || read(&"error.json").unwrap().split_once('\n').unwrap().1.trim_end().to_owned();
+        let kept = [
+            "chat.sse",
+            "chat.json",
+            "completions.sse",
+            "completions.json",
+        ]
+        .iter()
+        .find_map(read);
+        let error = || {
+            read(&"error.json")
+                .unwrap()
+                .split_once('\n')
+                .unwrap()
+                .1
+                .trim_end()
+                .to_owned()
+        };
         let kept = kept.unwrap_or_else(error);
         // The kept text has the engine's own words.
         let options = serde_json::json!({"engine_errors": "pass"});
-        let (_, got, told) = run_case(&Case { options, ..fixture.case.clone() }, &folder);
+        let (_, got, told) = run_case(
+            &Case {
+                options,
+                ..fixture.case.clone()
+            },
+            &folder,
+        );
         if got != kept {
-            wrong.push(format!("{}: {told}\n  kept {kept}\n  got  {got}", fixture.case.name));
+            wrong.push(format!(
+                "{}: {told}\n  kept {kept}\n  got  {got}",
+                fixture.case.name
+            ));
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 fn text_of(path: &str) -> String {
@@ -154,7 +218,11 @@ fn what_the_bytes_are_is_seen() {
     ] {
         let (got, _) = rewritten(&[], text_of(input));
         assert!(got.contains(api), "{input}: {got}");
-        assert_eq!(got.starts_with('{'), input.ends_with(".json"), "{input}: events give events: {got}");
+        assert_eq!(
+            got.starts_with('{'),
+            input.ends_with(".json"),
+            "{input}: events give events: {got}"
+        );
     }
     // The path of a recorded exchange selects the API, and its body the options.
     let request = path_of("sglang/completions-usage/request.json");
@@ -162,17 +230,26 @@ fn what_the_bytes_are_is_seen() {
         &mut rewrite(&["--request", &request]),
         text_of("sglang/completions-usage/upstream.sse").as_bytes(),
     );
-    assert_eq!((code, got), (0, text_of("sglang/completions-usage/completions.sse")));
+    assert_eq!(
+        (code, got),
+        (0, text_of("sglang/completions-usage/completions.sse"))
+    );
 }
 
 #[test]
 fn without_a_request_it_was_a_plain_one() {
-    let (code, got, _) = run(&mut rewrite(&[]), text_of("vllm/reasoning/upstream.sse").as_bytes());
+    let (code, got, _) = run(
+        &mut rewrite(&[]),
+        text_of("vllm/reasoning/upstream.sse").as_bytes(),
+    );
     assert_eq!((code, got), (0, text_of("vllm/reasoning/chat.sse")));
     let usage = text_of("vllm/text-usage/upstream.sse");
     let (_, without, _) = run(&mut rewrite(&[]), usage.as_bytes());
     assert!(!without.contains("usage"), "{without}");
-    let (_, with, _) = run(&mut rewrite(&["--set", "force_usage=true"]), usage.as_bytes());
+    let (_, with, _) = run(
+        &mut rewrite(&["--set", "force_usage=true"]),
+        usage.as_bytes(),
+    );
     assert_eq!(with, text_of("vllm/text-usage/chat.sse"));
     let unparsed = r#"data: {"id":"1","choices":[{"index":0,"delta":{"content":"<think>a</think>b"},"finish_reason":"stop"}]}"#;
     let input = format!("{unparsed}\n\ndata: [DONE]\n\n");
@@ -190,16 +267,26 @@ fn errors_have_the_text_that_clients_read() {
     let input = r#"{"error":{"message":"Bad file /opt/vllm/worker.py of /models/m","code":500}}"#;
     let folder = Folder::new();
     let request = folder.file("request.json", r#"{"model":"/models/m","messages":[]}"#);
-    let masked =
-        format!("internal error. The engine's own message is in the log, under request id req_{:032x}.", 1);
+    let masked = format!(
+        "internal error. The engine's own message is in the log, under request id req_{:032x}.",
+        1
+    );
     for (policy, expected) in [
         ("auto", "Bad file … of /models/m"),
         ("pass", "Bad file /opt/vllm/worker.py of /models/m"),
         ("redact_4xx", masked.as_str()),
     ] {
         let set = format!("engine_errors={policy}");
-        let mut command =
-            rewrite(&["--status", "500", "--request", &request, "--ids", "counter", "--set", &set]);
+        let mut command = rewrite(&[
+            "--status",
+            "500",
+            "--request",
+            &request,
+            "--ids",
+            "counter",
+            "--set",
+            &set,
+        ]);
         let (code, out, told) = run(&mut command, input.as_bytes());
         assert_eq!(code, 1, "{out} {told}");
         assert!(out.contains(expected), "{policy}: {out}");
@@ -236,7 +323,12 @@ fn exit_codes_of_answers() {
         (&[][..], "   \n ", 1, "upstream_invalid_response"),
         (&[][..], "<html>", 1, "upstream_invalid_response"),
         (&["--status", "204"][..], "", 1, "upstream_invalid_response"),
-        (&["--status", "500"][..], "oh", 1, "upstream_invalid_response"),
+        (
+            &["--status", "500"][..],
+            "oh",
+            1,
+            "upstream_invalid_response",
+        ),
         (
             &["--status", "429"][..],
             r#"{"error":"slow down"}"#,
@@ -244,7 +336,12 @@ fn exit_codes_of_answers() {
             r#"{"error":{"message":"slow down","type":"#,
         ),
         (&[][..], "{\"object\":", 1, "upstream_invalid_response"),
-        (&["--eof", "reset"][..], r#"{"object":"chat.completion"}"#, 1, "upstream_incomplete"),
+        (
+            &["--eof", "reset"][..],
+            r#"{"object":"chat.completion"}"#,
+            1,
+            "upstream_incomplete",
+        ),
         (&["--eof", "reset"][..], &stream, 0, "data: [DONE]\n\n"),
     ] {
         let (got, out, told) = run(&mut rewrite(arguments), input.as_bytes());
@@ -259,8 +356,14 @@ fn a_request_that_would_be_refused_is_left_out_in_part() {
     let folder = Folder::new();
     let stream = text_of("vllm/text/upstream.sse");
     let asked = |members: &str| {
-        let request = folder.file("request.json", &format!(r#"{{"model":"m",{members}"stream":true}}"#));
-        run(&mut rewrite(&["--request", &request, "--now", "5"]), stream.as_bytes())
+        let request = folder.file(
+            "request.json",
+            &format!(r#"{{"model":"m",{members}"stream":true}}"#),
+        );
+        run(
+            &mut rewrite(&["--request", &request, "--now", "5"]),
+            stream.as_bytes(),
+        )
     };
     let plain = asked("");
     assert_eq!((plain.0, plain.2.as_str()), (0, ""));
@@ -269,10 +372,15 @@ fn a_request_that_would_be_refused_is_left_out_in_part() {
     for key in ["messages", "n", "logprobs"] {
         assert!(told.contains(&format!("Read without '{key}'.")), "{told}");
     }
-    let request =
-        folder.file("responses.json", r#"{"model":"m","input":[{"type":"nothing"}],"stream":true}"#);
+    let request = folder.file(
+        "responses.json",
+        r#"{"model":"m","input":[{"type":"nothing"}],"stream":true}"#,
+    );
     let (out, told) = rewritten(&["--request", &request], stream);
-    assert!(out.contains("response.completed") && told.contains("Read without 'input'."), "{told}");
+    assert!(
+        out.contains("response.completed") && told.contains("Read without 'input'."),
+        "{told}"
+    );
 }
 
 /// Recordings that were filtered line by line have lost their blank lines, and are still recognised.
@@ -286,11 +394,18 @@ fn events_line_by_line_are_recognised() {
         let stream = text_of(&format!("{name}/upstream.sse"));
         let whole = run(&mut rewrite(&["--now", "5"]), stream.as_bytes());
         assert_eq!((whole.0, whole.2.as_str()), (0, ""), "{name}");
-        let jammed: String =
-            stream.lines().filter(|line| !line.is_empty()).map(|line| line.to_owned() + "\n").collect();
+        let jammed: String = stream
+            .lines()
+            .filter(|line| !line.is_empty())
+            .map(|line| line.to_owned() + "\n")
+            .collect();
         let (code, out, told) = run(&mut rewrite(&["--now", "5"]), jammed.as_bytes());
         assert_eq!((code, out), (0, whole.1), "{name}: {told}");
-        assert_eq!(told.matches("no blank lines between the events").count(), 1, "{name}: {told}");
+        assert_eq!(
+            told.matches("no blank lines between the events").count(),
+            1,
+            "{name}: {told}"
+        );
     }
 }
 
@@ -306,7 +421,10 @@ fn input_that_is_no_answer_is_told() {
         let (code, out, told) = run(&mut rewrite(&[]), input.as_bytes());
         assert_eq!(code, 1, "{input}: {out} {told}");
         assert!(told.contains(expected), "{input}: {told}");
-        assert!(out.starts_with("{\"error\":{") && out.ends_with("}\n"), "{input}: {out:?}");
+        assert!(
+            out.starts_with("{\"error\":{") && out.ends_with("}\n"),
+            "{input}: {out:?}"
+        );
     }
 }
 
@@ -322,16 +440,46 @@ fn wrong_usage_is_told() {
     let response = "data: {\"type\":\"response.created\",\"response\":{}}\n\n";
     for (arguments, input, code, expected) in [
         (&["--request", "-"][..], "", 2, "must be in a file"),
-        (&["--request", &missing], "", 3, "missing.json: No such file"),
-        (&["--request", &broken], &stream, 2, "broken.json: it is not a request"),
-        (&["--request", &number], &stream, 2, "number.json: it is not a request"),
-        (&["--request", &responses, "--to", "chat"], &stream, 2, "the request is one of Responses"),
-        (&["--to", "responses"], &completion, 2, "Only an answer of Chat Completions"),
+        (
+            &["--request", &missing],
+            "",
+            3,
+            "missing.json: No such file",
+        ),
+        (
+            &["--request", &broken],
+            &stream,
+            2,
+            "broken.json: it is not a request",
+        ),
+        (
+            &["--request", &number],
+            &stream,
+            2,
+            "number.json: it is not a request",
+        ),
+        (
+            &["--request", &responses, "--to", "chat"],
+            &stream,
+            2,
+            "the request is one of Responses",
+        ),
+        (
+            &["--to", "responses"],
+            &completion,
+            2,
+            "Only an answer of Chat Completions",
+        ),
         (&["--to", "completions"], &stream, 2, "--to"),
         (&["--to", "chat"], response, 2, "--to"),
         (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
         (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
-        (&["--engine", "pony"], "", 2, "possible values: auto, vllm, sglang, llamacpp"),
+        (
+            &["--engine", "pony"],
+            "",
+            2,
+            "possible values: auto, vllm, sglang, llamacpp",
+        ),
         (&["--status", "99"], "", 2, "99"),
         (&["--eof", "maybe"], "", 2, "clean, reset"),
         (&["file.sse"], "", 2, "unexpected argument"),
@@ -364,8 +512,10 @@ fn whole_chat_answer_becomes_a_response() {
     ]);
     let (code, out, told) = run(&mut command, vector["input"].as_str().unwrap().as_bytes());
     assert_eq!((code, out), (0, expected(name, &vector).1), "{told}");
-    let (code, out, _) =
-        run(&mut rewrite(&["--to", "responses", "--status", "503"]), br#"{"message":"full"}"#);
+    let (code, out, _) = run(
+        &mut rewrite(&["--to", "responses", "--status", "503"]),
+        br#"{"message":"full"}"#,
+    );
     assert_eq!(code, 1);
     assert!(out.contains("server_is_overloaded"), "{out}");
 }
@@ -374,28 +524,56 @@ fn whole_chat_answer_becomes_a_response() {
 #[test]
 fn messages_byte_for_byte() {
     let folder = Folder::new();
-    let vectors: Vec<_> = message_vectors().into_iter().filter(|(case, _)| case.status == 200).collect();
+    let vectors: Vec<_> = message_vectors()
+        .into_iter()
+        .filter(|(case, _)| case.status == 200)
+        .collect();
     for (case, vector) in &vectors {
         let request = folder.file("request.json", &case.request.to_string());
         let (api, eof) = (
-            if case.upstream == Api::Chat { "chat" } else { "messages" },
-            if case.ending == Ending::Reset { "reset" } else { "clean" },
+            if case.upstream == Api::Chat {
+                "chat"
+            } else {
+                "messages"
+            },
+            if case.ending == Ending::Reset {
+                "reset"
+            } else {
+                "clean"
+            },
         );
         let now = case.now.to_string();
-        let mut command = rewrite(&["--request", &request, "--engine", &case.engine, "--eof", eof]);
-        command.args(["--api", api, "--to", "messages", "--now", &now, "--ids", "counter"]);
+        let mut command = rewrite(&[
+            "--request",
+            &request,
+            "--engine",
+            &case.engine,
+            "--eof",
+            eof,
+        ]);
+        command.args([
+            "--api", api, "--to", "messages", "--now", &now, "--ids", "counter",
+        ]);
         command.args(assignments("", &case.options));
         let (status, body) = expected(&case.name, vector);
         let (code, got, told) = run(&mut command, &case.input);
         let is_error = status != 200 || body.contains("event: error\n");
         assert_eq!(code, i32::from(is_error), "{}: {told}", case.name);
         if status == 200 {
-            let body = if case.upstream == Api::Chat { without_signatures(&body) } else { body };
+            let body = if case.upstream == Api::Chat {
+                without_signatures(&body)
+            } else {
+                body
+            };
             let request_id = format!("\"request_id\":\"req_{:032x}\"", 1);
             let body = body.replace("\"request_id\":null", &request_id);
             assert_eq!(got, body, "{}", case.name);
         } else {
-            assert!(got.starts_with(r#"{"type":"error","error":{"type":""#), "{}: {got}", case.name);
+            assert!(
+                got.starts_with(r#"{"type":"error","error":{"type":""#),
+                "{}: {got}",
+                case.name
+            );
         }
     }
     assert!(vectors.len() > 25, "{}", vectors.len());
@@ -403,7 +581,9 @@ fn messages_byte_for_byte() {
 
 /// Returns a message without the signatures of the worked examples.
 fn without_signatures(body: &str) -> String {
-    let frames = body.split_inclusive("\n\n").filter(|frame| !frame.contains("signature_delta"));
+    let frames = body
+        .split_inclusive("\n\n")
+        .filter(|frame| !frame.contains("signature_delta"));
     let mut pieces = frames.collect::<String>();
     while let Some(at) = pieces.find("swt1.test.") {
         let end = pieces[at..].find('"').unwrap();
@@ -418,11 +598,18 @@ fn only_chat_becomes_a_message() {
     let completion = text_of("vllm/completions/upstream.sse");
     let (code, out, told) = run(&mut rewrite(&["--to", "messages"]), completion.as_bytes());
     assert_eq!((code, out.as_str()), (2, ""), "{told}");
-    assert!(told.contains("Only an answer of Chat Completions can become one of Messages"), "{told}");
-    let native = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\"}}\n\n";
+    assert!(
+        told.contains("Only an answer of Chat Completions can become one of Messages"),
+        "{told}"
+    );
+    let native =
+        "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\"}}\n\n";
     let (code, out, told) = run(&mut rewrite(&[]), native.as_bytes());
     assert_eq!(code, 1, "{told}");
-    assert!(out.contains(r#"{"type":"error","error":{"type":"api_error""#), "{out}");
+    assert!(
+        out.contains(r#"{"type":"error","error":{"type":"api_error""#),
+        "{out}"
+    );
 }
 
 /// The last chunk of vLLM with `continuous_usage_stats` has text, the finish, and a count of both: the count is
@@ -445,21 +632,35 @@ fn a_count_on_frames_is_told_once() {
             )
         };
         let mut input = String::new();
-        for (count, text, finish) in [(1, "one ", "null"), (2, "two ", "null"), (3, "three", "\"length\"")] {
+        for (count, text, finish) in [
+            (1, "one ", "null"),
+            (2, "two ", "null"),
+            (3, "three", "\"length\""),
+        ] {
             let (choice, usage) = (choice(api, text, finish), usage(count));
-            input += &format!("data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,{choice}}}],{usage}}}\n\n");
+            input += &format!(
+                "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,{choice}}}],{usage}}}\n\n"
+            );
         }
-        input += &format!("data: {{\"id\":\"a\",\"choices\":[],{}}}\n\ndata: [DONE]\n\n", usage(3));
+        input += &format!(
+            "data: {{\"id\":\"a\",\"choices\":[],{}}}\n\ndata: [DONE]\n\n",
+            usage(3)
+        );
         let told = |option: &str| {
             let arguments = ["--api", api, "--request", &request, "--set", option];
             let (output, _) = rewritten(&arguments, &input);
-            let frames = output.split("\n\n").filter_map(|frame| frame.strip_prefix("data: {"));
-            let frames = frames.map(|frame| serde_json::from_str::<Value>(&format!("{{{frame}")).unwrap());
+            let frames = output
+                .split("\n\n")
+                .filter_map(|frame| frame.strip_prefix("data: {"));
+            let frames =
+                frames.map(|frame| serde_json::from_str::<Value>(&format!("{{{frame}")).unwrap());
             frames.collect::<Vec<_>>()
         };
         let text = |frame: &Value| {
             let choice = &frame["choices"][0];
-            let said = choice["delta"]["content"].as_str().or_else(|| choice["text"].as_str());
+            let said = choice["delta"]["content"]
+                .as_str()
+                .or_else(|| choice["text"].as_str());
             said.unwrap_or("").to_owned()
         };
         let frames = told("continuous_usage=pass");
@@ -469,19 +670,33 @@ fn a_count_on_frames_is_told_once() {
             (&last["choices"], &last["usage"]["completion_tokens"]),
             (&Value::Array(vec![]), &3.into())
         );
-        let counts: Vec<_> = before.iter().filter(|frame| !text(frame).is_empty()).collect();
-        let counts: Vec<_> =
-            counts.iter().map(|frame| frame["usage"]["completion_tokens"].as_u64()).collect();
+        let counts: Vec<_> = before
+            .iter()
+            .filter(|frame| !text(frame).is_empty())
+            .collect();
+        let counts: Vec<_> = counts
+            .iter()
+            .map(|frame| frame["usage"]["completion_tokens"].as_u64())
+            .collect();
         assert_eq!(counts, [Some(1), Some(2), Some(3)], "{api}");
         let finish = before.last().unwrap();
         assert_eq!(
-            (text(finish).as_str(), &finish["choices"][0]["finish_reason"]),
+            (
+                text(finish).as_str(),
+                &finish["choices"][0]["finish_reason"]
+            ),
             ("three", &"length".into())
         );
         // Without counts the finish has its own frame, without text.
         let frames = told("continuous_usage=strip");
         let finish = &frames[frames.len() - 2];
-        assert_eq!((text(finish).as_str(), &finish["choices"][0]["finish_reason"]), ("", &"length".into()));
+        assert_eq!(
+            (
+                text(finish).as_str(),
+                &finish["choices"][0]["finish_reason"]
+            ),
+            ("", &"length".into())
+        );
         assert!(finish["usage"].is_null());
     }
 }
@@ -550,11 +765,20 @@ fn what_is_changed_is_explained() {
             "vllm",
             "0.21.0",
             "sglang/text/upstream.sse",
-            &["engine  vllm 0.21.0, as --engine says, but the answer looks like one of sglang: frame 1 has "],
+            &[
+                "engine  vllm 0.21.0, as --engine says, but the answer looks like one of sglang: frame 1 has ",
+            ],
         ),
     ] {
         let input = text_of(input);
-        let plain = ["--engine", engine, "--engine-version", version, "--request", &request];
+        let plain = [
+            "--engine",
+            engine,
+            "--engine-version",
+            version,
+            "--request",
+            &request,
+        ];
         let (code, out, told) = run(&mut rewrite(&plain), input.as_bytes());
         assert_eq!((code, told.as_str()), (0, ""));
         let explained = run(rewrite(&plain).arg("--explain"), input.as_bytes());
@@ -571,7 +795,10 @@ fn what_is_changed_is_explained() {
         assert!(!explained.2.contains('\x1b'), "no colour in a pipe");
     }
     let (code, _, told) = run(&mut rewrite(&["--engine-version", "new"]), b"");
-    assert!(code == 2 && told.contains("a release such as 0.21.0"), "{told}");
+    assert!(
+        code == 2 && told.contains("a release such as 0.21.0"),
+        "{told}"
+    );
 }
 
 /// An unknown finish reason is shown beside its replacement; adjacent frames of one kind are one line.
@@ -584,7 +811,10 @@ fn before_and_after_are_those_of_the_frames() {
     };
     let mut input = chunk(r#""role":"assistant""#, r#""finish_reason":null"#);
     for at in 0..40 {
-        input += &chunk(&format!(r#""content":"{at} ""#), r#""token_ids":[1],"finish_reason":null"#);
+        input += &chunk(
+            &format!(r#""content":"{at} ""#),
+            r#""token_ids":[1],"finish_reason":null"#,
+        );
     }
     input += &chunk("", r#""finish_reason":"eos""#);
     input += "data: [DONE]\n\n";
@@ -600,8 +830,14 @@ fn before_and_after_are_those_of_the_frames() {
     // A changing time is reported separately, although the id is rewritten in every frame.
     let changing = text_of("sglang/same-answer-length/upstream.sse");
     let (_, _, told) = run(&mut rewrite(&["--explain"]), changing.as_bytes());
-    assert!(told.contains("  envelope  created 1795501223 → 1795501222\n"), "{told}");
-    assert!(told.contains("frames 1-20 (20 times)  id  id ") && !told.contains("  envelope  id "), "{told}");
+    assert!(
+        told.contains("  envelope  created 1795501223 → 1795501222\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("frames 1-20 (20 times)  id  id ") && !told.contains("  envelope  id "),
+        "{told}"
+    );
     let whole = text_of("vllm/text-whole/upstream.json");
     let (_, told) = rewritten(&["--explain"], whole);
     for line in [
@@ -631,8 +867,13 @@ fn what_an_engine_names_steers_no_terminal() {
     );
     for input in [&stream, &error] {
         let (_, _, told) = run(&mut rewrite(&["--explain"]), input.as_bytes());
-        let hidden = told.chars().find(|letter| *letter != '\n' && samewire::visible::is_hidden(*letter));
-        assert!(hidden.is_none() && told.contains("\\u{202e}\\u{9b}\\u{e0100}"), "{told:?}");
+        let hidden = told
+            .chars()
+            .find(|letter| *letter != '\n' && samewire::visible::is_hidden(*letter));
+        assert!(
+            hidden.is_none() && told.contains("\\u{202e}\\u{9b}\\u{e0100}"),
+            "{told:?}"
+        );
     }
 }
 
@@ -651,24 +892,41 @@ fn repairs_of_arguments_are_explained() {
         )
     };
     let stream = |arguments: &str| {
-        let delta = frame(&format!(r#""delta":{},"finish_reason":null"#, call(arguments)));
+        let delta = frame(&format!(
+            r#""delta":{},"finish_reason":null"#,
+            call(arguments)
+        ));
         let finish = frame(r#""delta":{},"finish_reason":"tool_calls""#);
         format!("data: {delta}\n\ndata: {finish}\n\ndata: [DONE]\n\n")
     };
-    let whole =
-        |arguments: &str| frame(&format!(r#""message":{},"finish_reason":"tool_calls""#, call(arguments)));
+    let whole = |arguments: &str| {
+        frame(&format!(
+            r#""message":{},"finish_reason":"tool_calls""#,
+            call(arguments)
+        ))
+    };
     for (arguments, rules, balance) in [
         (
             r#"{"a":1}</tool_call>"#,
             &["tool_arguments_tail"][..],
             "12 characters were marks of reasoning and calls",
         ),
-        ("{'a': True}", &["tool_arguments_quotes", "tool_arguments_words"], "no text was lost"),
-        (r#"{"a":["b""#, &["tool_arguments_brackets"], "no text was lost"),
+        (
+            "{'a': True}",
+            &["tool_arguments_quotes", "tool_arguments_words"],
+            "no text was lost",
+        ),
+        (
+            r#"{"a":["b""#,
+            &["tool_arguments_brackets"],
+            "no text was lost",
+        ),
     ] {
         for input in [stream(arguments), whole(arguments)] {
-            let (code, _, told) =
-                run(&mut rewrite(&["--explain", "--set", "repair_arguments=json"]), input.as_bytes());
+            let (code, _, told) = run(
+                &mut rewrite(&["--explain", "--set", "repair_arguments=json"]),
+                input.as_bytes(),
+            );
             assert_eq!(code, 0, "{told}");
             for part in rules.iter().copied().chain([balance]) {
                 assert!(told.contains(part), "{part}: {told}");
@@ -688,45 +946,88 @@ fn the_verdict_names_what_would_help() {
     let input = text_of("vllm/think-raw/upstream.sse");
     let arguments = ["--explain", "--set", "parser=auto", "--request", &request];
     let (_, told) = rewritten(&arguments, &input);
-    assert!(told.contains("  think  content → reasoning_content, reasoning\n"), "{told}");
-    assert!(told.contains("characters were marks of reasoning and calls"), "{told}");
+    assert!(
+        told.contains("  think  content → reasoning_content, reasoning\n"),
+        "{told}"
+    );
+    assert!(
+        told.contains("characters were marks of reasoning and calls"),
+        "{told}"
+    );
     let hint = told.lines().last().unwrap();
-    assert!(hint.starts_with("hint  ") && hint.ends_with("these flags: --reasoning-parser qwen3"), "{told}");
+    assert!(
+        hint.starts_with("hint  ") && hint.ends_with("these flags: --reasoning-parser qwen3"),
+        "{told}"
+    );
 
     let stream = text_of("vllm/text/upstream.sse");
     let half = &stream[..stream.len() / 2];
     let (code, _, told) = run(&mut rewrite(&["--explain"]), half.as_bytes());
     assert_eq!(code, 1, "{told}");
     assert!(told.contains("summary  the answer is broken: "), "{told}");
-    assert!(told.contains("; clients get error upstream_incomplete; "), "{told}");
-    let (code, _, told) = run(&mut rewrite(&["--explain", "--status", "429"]), br#"{"error":"slow down"}"#);
+    assert!(
+        told.contains("; clients get error upstream_incomplete; "),
+        "{told}"
+    );
+    let (code, _, told) = run(
+        &mut rewrite(&["--explain", "--status", "429"]),
+        br#"{"error":"slow down"}"#,
+    );
     assert_eq!(
         (code, told.as_str()),
-        (1, "summary  the answer is an error: slow down; clients get error rate_limit_exceeded (HTTP 429)\n")
+        (
+            1,
+            "summary  the answer is an error: slow down; clients get error rate_limit_exceeded (HTTP 429)\n"
+        )
     );
 }
 
 #[test]
 fn programs_read_explanations_as_json() {
     let input = text_of("vllm/text-length/upstream.sse");
-    let (code, out, told) = run(&mut rewrite(&["--explain", "--format", "json"]), input.as_bytes());
+    let (code, out, told) = run(
+        &mut rewrite(&["--explain", "--format", "json"]),
+        input.as_bytes(),
+    );
     let (_, plain, _) = run(&mut rewrite(&[]), input.as_bytes());
     assert_eq!((code, out), (0, plain));
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let (summary, rest) = lines.split_last().unwrap();
     assert_eq!(
-        (&summary["kind"], &summary["outcome"], &summary["finish_reasons"]),
-        (&"summary".into(), &"complete".into(), &serde_json::json!(["length"]))
+        (
+            &summary["kind"],
+            &summary["outcome"],
+            &summary["finish_reasons"]
+        ),
+        (
+            &"summary".into(),
+            &"complete".into(),
+            &serde_json::json!(["length"])
+        )
     );
-    assert_eq!((&summary["frames_in"], &summary["error"]), (&8.into(), &Value::Null));
+    assert_eq!(
+        (&summary["frames_in"], &summary["error"]),
+        (&8.into(), &Value::Null)
+    );
     assert_eq!(summary["characters_in"], summary["characters_out"]);
     let (engine, changes) = rest.split_last().unwrap();
     assert_eq!(
         (&engine["kind"], &engine["recognised"], &engine["version"]),
         (&"engine".into(), &"vllm".into(), &"0.21.0".into())
     );
-    assert!(changes.iter().all(|line| line["kind"] == "change" && line["text"].is_string()), "{told}");
-    let dropped = changes.iter().find(|line| line["fields"] == serde_json::json!(["token_ids"])).unwrap();
+    assert!(
+        changes
+            .iter()
+            .all(|line| line["kind"] == "change" && line["text"].is_string()),
+        "{told}"
+    );
+    let dropped = changes
+        .iter()
+        .find(|line| line["fields"] == serde_json::json!(["token_ids"]))
+        .unwrap();
     let expected = serde_json::json!({
         "kind": "change", "place": "frames", "first": 2, "last": 5, "times": 4, "rule": "null_fields",
         "change": "dropped_null", "fields": ["token_ids"], "into": [], "before": null, "after": null,
@@ -735,7 +1036,10 @@ fn programs_read_explanations_as_json() {
     assert_eq!(*dropped, expected);
     // Notes are lines of JSON, too.
     let (_, _, told) = run(&mut rewrite(&["--explain", "--format", "json"]), b"<html>");
-    let kinds: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(
         (&kinds[0]["kind"], &kinds[1]["kind"], &kinds[1]["outcome"]),
         (&"note".into(), &"summary".into(), &"broken".into())
@@ -749,27 +1053,47 @@ fn programs_read_explanations_as_json() {
 fn of_several_answers_each_is_rewritten_by_itself() {
     let folder = Folder::new();
     let request = |n: &str| {
-        let body =
-            format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],"stream":true{n}}}"#);
+        let body = format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],"stream":true{n}}}"#
+        );
         folder.file("request.json", &body)
     };
     let input = text_of("vllm/text-length/upstream.sse");
     let rewritten = |n: &str| {
         let request = request(n);
-        let options = ["--engine", "transformers", "--request", &request, "--explain", "--ids", "counter"];
+        let options = [
+            "--engine",
+            "transformers",
+            "--request",
+            &request,
+            "--explain",
+            "--ids",
+            "counter",
+        ];
         run(&mut rewrite(&options), input.as_bytes())
     };
     let (one, several) = (rewritten(""), rewritten(r#","n":3"#));
     assert_eq!((several.0, &several.1), (0, &one.1));
     let line = "request  fan_out  each choice was asked for by a request of its own\n";
-    assert!(several.2.contains(line) && !one.2.contains(line), "{}", several.2);
+    assert!(
+        several.2.contains(line) && !one.2.contains(line),
+        "{}",
+        several.2
+    );
 }
 
 #[test]
 fn help_explains_itself() {
     let (code, help, _) = run(&mut rewrite(&["--help"]), b"");
     assert_eq!(code, 0);
-    for word in ["curl -N", "--request", "--eof", "--ids", "Exit codes", "standard input"] {
+    for word in [
+        "curl -N",
+        "--request",
+        "--eof",
+        "--ids",
+        "Exit codes",
+        "standard input",
+    ] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }
@@ -798,7 +1122,11 @@ fn frames_come_out_before_the_input_is_complete() {
         let mut child = start(arguments);
         let mut stdin = child.stdin.take().unwrap();
         let frames = frames(child.stdout.take().unwrap());
-        let next = || frames.recv_timeout(PATIENCE).expect("a frame before the input goes on");
+        let next = || {
+            frames
+                .recv_timeout(PATIENCE)
+                .expect("a frame before the input goes on")
+        };
         let stream = text_of("vllm/reasoning/upstream.sse");
         let mut raw = stream.split_inclusive("\n\n");
         stdin.write_all(raw.next().unwrap().as_bytes()).unwrap();
@@ -817,7 +1145,9 @@ fn frames_come_out_before_the_input_is_complete() {
 fn a_complete_answer_ends_it_although_the_input_is_open() {
     let mut child = start(&[]);
     let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(text_of("vllm/text/upstream.sse").as_bytes()).unwrap();
+    stdin
+        .write_all(text_of("vllm/text/upstream.sse").as_bytes())
+        .unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     drop(stdin);
 }
@@ -831,7 +1161,12 @@ fn a_reader_who_leaves_ends_it_quietly() {
     // Writing fails once the filter has exited.
     while stdin.write_all(chunk.as_bytes()).is_ok() {}
     let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut told)
+        .unwrap();
     assert_eq!((child.wait().unwrap().code(), told.as_str()), (Some(0), ""));
 }
 
@@ -844,7 +1179,12 @@ fn an_endless_input_ends_in_an_error() {
         let block = endless.repeat((1 << 17) / endless.len());
         while stdin.write_all(block.as_bytes()).is_ok() {}
         let mut out = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut out)
+            .unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(1), "{endless}: {out}");
         assert!(out.starts_with("{\"error\":"), "{endless}: {out}");
     }
@@ -854,7 +1194,10 @@ fn an_endless_input_ends_in_an_error() {
 #[test]
 fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
     let folder = Folder::new();
-    let request = folder.file("request.json", r#"{"model": "m", "messages": [], "stream": true}"#);
+    let request = folder.file(
+        "request.json",
+        r#"{"model": "m", "messages": [], "stream": true}"#,
+    );
     let usage = r#""usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}"#;
     let input = format!(
         "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"one\"}},\"finish_reason\":null}}],{usage}}}\n\n\
@@ -869,7 +1212,11 @@ fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
         let arguments = [&["--request", request.as_str()], &sets[..]].concat();
         let (output, _) = rewritten(&arguments, &input);
         let text = output.lines().find(|line| line.contains("one")).unwrap();
-        assert_eq!(text.contains("\"total_tokens\":6"), text_has_usage, "{options:?}: {output}");
+        assert_eq!(
+            text.contains("\"total_tokens\":6"),
+            text_has_usage,
+            "{options:?}: {output}"
+        );
     }
 }
 
@@ -882,20 +1229,40 @@ fn fields_outside_the_format_may_stay_in_their_place() {
     let (output, _) = rewritten(&["--set", "unknown_fields=in_place"], whole);
     let answer: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(answer["metrics"], serde_json::json!({"queue_time_ms": 0}));
-    assert_eq!(answer.get("prompt_logprobs"), Some(&Value::Null), "{output}");
+    assert_eq!(
+        answer.get("prompt_logprobs"),
+        Some(&Value::Null),
+        "{output}"
+    );
     let choice = &answer["choices"][0];
-    assert_eq!((choice.get("token_ids"), &choice["routed"]), (Some(&Value::Null), &serde_json::json!([1])));
-    assert_eq!(choice["x_upstream"], serde_json::json!({"message": {"mood": "good"}}));
+    assert_eq!(
+        (choice.get("token_ids"), &choice["routed"]),
+        (Some(&Value::Null), &serde_json::json!([1]))
+    );
+    assert_eq!(
+        choice["x_upstream"],
+        serde_json::json!({"message": {"mood": "good"}})
+    );
     assert!(answer.get("x_upstream").is_none(), "{output}");
 
     let stream = "data: {\"id\":\"a\",\"prompt_token_ids\":null,\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\",\"secret\":null,\"n\":1},\
                   \"token_ids\":null,\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let (output, _) = rewritten(&["--set", "unknown_fields=in_place"], stream);
-    let frames = output.lines().filter_map(|line| line.strip_prefix("data: {"));
-    let frames: Vec<Value> =
-        frames.map(|frame| serde_json::from_str(&format!("{{{frame}")).unwrap()).collect();
-    let told: Vec<_> = frames.iter().filter(|frame| frame.get("prompt_token_ids").is_some()).collect();
-    assert_eq!(told.len(), 1, "on the first frame made from the chunk: {output}");
+    let frames = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: {"));
+    let frames: Vec<Value> = frames
+        .map(|frame| serde_json::from_str(&format!("{{{frame}")).unwrap())
+        .collect();
+    let told: Vec<_> = frames
+        .iter()
+        .filter(|frame| frame.get("prompt_token_ids").is_some())
+        .collect();
+    assert_eq!(
+        told.len(),
+        1,
+        "on the first frame made from the chunk: {output}"
+    );
     assert_eq!(told[0]["choices"][0].get("token_ids"), Some(&Value::Null));
     let below: Vec<_> = frames
         .iter()
@@ -910,23 +1277,67 @@ fn fields_outside_the_format_may_stay_in_their_place() {
 #[test]
 fn fault_u52_nothing_behind_complete_arguments_is_lost() {
     let entry = |id: &str, name: &str, arguments: &str| {
-        let id = if id.is_empty() { String::new() } else { format!(r#""id":"{id}","type":"function","#) };
-        let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
+        let id = if id.is_empty() {
+            String::new()
+        } else {
+            format!(r#""id":"{id}","type":"function","#)
+        };
+        let name = if name.is_empty() {
+            String::new()
+        } else {
+            format!(r#""name":"{name}","#)
+        };
         let arguments = serde_json::to_string(arguments).unwrap();
         format!(r#"{{"index":0,{id}"function":{{{name}"arguments":{arguments}}}}}"#)
     };
     let first = entry("call_a", "f", r#"{"a":1}"#);
     type Row<'r> = (&'r str, Vec<String>, &'r [(&'r str, &'r str)]);
     let rows: [Row<'_>; 9] = [
-        ("vllm", vec![entry("", "", r#"{"a": 1}"#)], &[("call_a", r#"{"a":1}"#)]),
-        ("vllm", vec![entry("", "", r#"{"a""#), entry("", "", ": 1}")], &[("call_a", r#"{"a":1}"#)]),
-        ("vllm", vec![entry("call_a", "f", r#"{"a": 1}"#)], &[("call_a", r#"{"a":1}"#)]),
-        ("vllm", vec![entry("", "", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}{"b":2}"#)]),
-        ("vllm", vec![entry("", "", r#"{"b""#)], &[("call_a", r#"{"a":1}{"b""#)]),
-        ("vllm", vec![entry("", "g", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
-        ("vllm", vec![entry("call_a", "f", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
-        ("generic", vec![entry("", "", r#"{"a":1}"#)], &[("call_a", r#"{"a":1}"#)]),
-        ("generic", vec![entry("", "g", r#"{"b":2}"#)], &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)]),
+        (
+            "vllm",
+            vec![entry("", "", r#"{"a": 1}"#)],
+            &[("call_a", r#"{"a":1}"#)],
+        ),
+        (
+            "vllm",
+            vec![entry("", "", r#"{"a""#), entry("", "", ": 1}")],
+            &[("call_a", r#"{"a":1}"#)],
+        ),
+        (
+            "vllm",
+            vec![entry("call_a", "f", r#"{"a": 1}"#)],
+            &[("call_a", r#"{"a":1}"#)],
+        ),
+        (
+            "vllm",
+            vec![entry("", "", r#"{"b":2}"#)],
+            &[("call_a", r#"{"a":1}{"b":2}"#)],
+        ),
+        (
+            "vllm",
+            vec![entry("", "", r#"{"b""#)],
+            &[("call_a", r#"{"a":1}{"b""#)],
+        ),
+        (
+            "vllm",
+            vec![entry("", "g", r#"{"b":2}"#)],
+            &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)],
+        ),
+        (
+            "vllm",
+            vec![entry("call_a", "f", r#"{"b":2}"#)],
+            &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)],
+        ),
+        (
+            "generic",
+            vec![entry("", "", r#"{"a":1}"#)],
+            &[("call_a", r#"{"a":1}"#)],
+        ),
+        (
+            "generic",
+            vec![entry("", "g", r#"{"b":2}"#)],
+            &[("call_a", r#"{"a":1}"#), ("", r#"{"b":2}"#)],
+        ),
     ];
     for (engine, behind, expected) in rows {
         let mut input = String::new();
@@ -938,9 +1349,16 @@ fn fault_u52_nothing_behind_complete_arguments_is_lost() {
         input += "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n";
         let (output, _) = rewritten(&["--engine", engine], input);
         let mut calls: Vec<(String, String)> = Vec::new();
-        for line in output.lines().filter_map(|line| line.strip_prefix("data: {")) {
+        for line in output
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: {"))
+        {
             let frame: Value = serde_json::from_str(&format!("{{{line}")).unwrap();
-            for call in frame["choices"][0]["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            for call in frame["choices"][0]["delta"]["tool_calls"]
+                .as_array()
+                .into_iter()
+                .flatten()
+            {
                 if let Some(id) = call["id"].as_str() {
                     calls.push((id.to_owned(), String::new()));
                 }
@@ -948,24 +1366,38 @@ fn fault_u52_nothing_behind_complete_arguments_is_lost() {
                 calls[at].1 += call["function"]["arguments"].as_str().unwrap();
             }
         }
-        assert_eq!(calls.len(), expected.len(), "{engine}, {behind:?}: {output}");
+        assert_eq!(
+            calls.len(),
+            expected.len(),
+            "{engine}, {behind:?}: {output}"
+        );
         for ((id, arguments), (wanted, text)) in calls.iter().zip(expected) {
             assert_eq!(arguments, text, "{engine}, {behind:?}: {output}");
-            assert!(wanted.is_empty() && id != "call_a" || id == wanted, "{engine}, {behind:?}: {output}");
+            assert!(
+                wanted.is_empty() && id != "call_a" || id == wanted,
+                "{engine}, {behind:?}: {output}"
+            );
         }
     }
     // Nothing is dropped from a whole answer.
     let whole = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,
         "tool_calls":[{"id":"call_a","type":"function","function":{"name":"f","arguments":"{\"a\":1}{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}"#;
     let (_, output, _) = run(&mut rewrite(&["--engine", "vllm"]), whole.as_bytes());
-    assert!(output.contains(r#""arguments":"{\"a\":1}{\"a\":1}""#), "{output}");
+    assert!(
+        output.contains(r#""arguments":"{\"a\":1}{\"a\":1}""#),
+        "{output}"
+    );
 }
 
 /// Log probabilities in another shape, or with a value that the engine left out, are counted as changes.
 #[test]
 fn logprobs_that_are_mended_are_counted() {
     let counts = |path: &str, change: &dyn Fn(String) -> String| {
-        let request = fixtures().join(path).join("request.json").display().to_string();
+        let request = fixtures()
+            .join(path)
+            .join("request.json")
+            .display()
+            .to_string();
         let input = change(text_of(&format!("{path}/upstream.sse")));
         let (_, told) = rewritten(&["--request", &request, "--explain"], input);
         told.contains("  logprobs  ")
@@ -975,5 +1407,9 @@ fn logprobs_that_are_mended_are_counted() {
     assert!(counts("llamacpp/completions-logprobs", &as_it_is));
     assert!(!counts("vllm/completions-logprobs", &as_it_is));
     assert!(!counts("vllm/logprobs", &as_it_is));
-    assert!(counts("vllm/logprobs", &|text| text.replacen("\"logprob\":", "\"other\":", 1)));
+    assert!(counts("vllm/logprobs", &|text| text.replacen(
+        "\"logprob\":",
+        "\"other\":",
+        1
+    )));
 }

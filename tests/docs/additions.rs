@@ -35,7 +35,10 @@ struct Source {
 
 impl Source {
     fn new(text: String) -> Self {
-        let words = text.split(|c: char| !is_of_word(c)).map(str::to_owned).collect();
+        let words = text
+            .split(|c: char| !is_of_word(c))
+            .map(str::to_owned)
+            .collect();
         Self { text, words }
     }
 
@@ -64,11 +67,17 @@ impl Kind {
     /// Returns the files that list this kind: they name three quarters of all, or more.
     fn places<'s>(&self, sources: &'s Sources) -> BTreeSet<&'s str> {
         let lists = |text: &Source| {
-            let named = self.names.iter().filter(|name| self.is_named(name, text)).count();
+            let named = self
+                .names
+                .iter()
+                .filter(|name| self.is_named(name, text))
+                .count();
             named * 4 >= self.names.len() * 3
         };
         let is_within = |path: &str| self.within.iter().any(|start| path.starts_with(start));
-        let places = sources.iter().filter(|(path, text)| is_within(path) && lists(text));
+        let places = sources
+            .iter()
+            .filter(|(path, text)| is_within(path) && lists(text));
         places.map(|(path, _)| path.as_str()).collect()
     }
 
@@ -76,12 +85,20 @@ impl Kind {
     fn gaps(&self, text: &Source) -> Vec<&str> {
         let lacks = self.names.iter().filter(|name| !self.is_named(name, text));
         let lacks: Vec<_> = lacks.map(String::as_str).collect();
-        if lacks.len() * 10 < self.names.len() { lacks } else { Vec::new() }
+        if lacks.len() * 10 < self.names.len() {
+            lacks
+        } else {
+            Vec::new()
+        }
     }
 
     fn is_named(&self, name: &str, source: &Source) -> bool {
         (self.spelled)(name).iter().any(|spelled| {
-            let word = spelled.trim_matches(|c| !is_of_word(c)).rsplit(' ').next().expect("a word");
+            let word = spelled
+                .trim_matches(|c| !is_of_word(c))
+                .rsplit(' ')
+                .next()
+                .expect("a word");
             let is_end = |c: Option<char>| !c.is_some_and(|c| c.is_ascii_alphanumeric());
             let text = &source.text;
             source.words.contains(word)
@@ -102,32 +119,53 @@ fn quoted(name: &str) -> Vec<String> {
 }
 
 fn help(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_samewire")).args(arguments).output().expect("it starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_samewire"))
+        .args(arguments)
+        .output()
+        .expect("it starts");
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 fn commands() -> Vec<String> {
     let help = help(&["--help"]);
-    let list =
-        help.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("commands");
-    let names = list.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let list = help
+        .split("\nCommands:\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .expect("commands");
+    let names = list
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Returns the keys of the annotated configuration, without their tables.
 fn keys() -> Vec<String> {
     let file = std::fs::read_to_string(Path::new(ROOT).join("config/samewire.toml")).unwrap();
-    let names = file.lines().filter_map(|line| line.trim_start_matches('#').split_once(" = "));
-    let is_key =
-        |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_0123456789".contains(&byte));
-    let names: BTreeSet<_> = names.map(|(name, _)| name.to_owned()).filter(|name| is_key(name)).collect();
+    let names = file
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').split_once(" = "));
+    let is_key = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || b"_0123456789".contains(&byte))
+    };
+    let names: BTreeSet<_> = names
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| is_key(name))
+        .collect();
     names.into_iter().collect()
 }
 
 fn kinds() -> [Kind; 7] {
     let is_one = |name: &str| !["auto", "generic"].contains(&name);
-    let rules = ENGINES.iter().flat_map(|engine| engine.rules()).map(|rule| rule.name.to_owned());
+    let rules = ENGINES
+        .iter()
+        .flat_map(|engine| engine.rules())
+        .map(|rule| rule.name.to_owned());
     let rules: BTreeSet<String> = rules.collect();
     [
         Kind {
@@ -149,7 +187,10 @@ fn kinds() -> [Kind; 7] {
         },
         Kind {
             heading: "### A rule for answers",
-            names: Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect(),
+            names: Rule::ALL
+                .iter()
+                .map(|rule| rule.name().to_owned())
+                .collect(),
             spelled: quoted,
             within: ANYWHERE,
         },
@@ -169,7 +210,11 @@ fn kinds() -> [Kind; 7] {
         Kind {
             heading: "### A metric",
             names: metrics().into_iter().collect(),
-            spelled: |name| ["", "_bucket", "_count", "_sum"].map(|part| format!("{name}{part}")).into(),
+            spelled: |name| {
+                ["", "_bucket", "_count", "_sum"]
+                    .map(|part| format!("{name}{part}"))
+                    .into()
+            },
             within: ANYWHERE,
         },
         Kind {
@@ -187,8 +232,15 @@ fn sources() -> Sources {
     let mut found = Sources::new();
     for folder in ["src", "tests", "benches", "config", "docs", ".ci"] {
         files(&root.join(folder), &mut |path| {
-            let name = path.strip_prefix(root).unwrap().to_str().expect("UTF-8").to_owned();
-            let text = std::fs::read_to_string(&path).ok().filter(|_| name != "tests/docs/additions.rs");
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_str()
+                .expect("UTF-8")
+                .to_owned();
+            let text = std::fs::read_to_string(&path)
+                .ok()
+                .filter(|_| name != "tests/docs/additions.rs");
             found.extend(text.map(|text| (name, Source::new(text))));
         });
     }
@@ -205,15 +257,29 @@ fn each_file_that_lists_a_kind_is_in_its_list() {
     let mut missing = Vec::new();
     for kind in kinds() {
         let (list, places) = (document.section(kind.heading), kind.places(&sources));
-        assert!(kind.names.len() >= 8 && !places.is_empty(), "{}: {:?}", kind.heading, kind.names);
+        assert!(
+            kind.names.len() >= 8 && !places.is_empty(),
+            "{}: {:?}",
+            kind.heading,
+            kind.names
+        );
         // Files that have to name every metric are tested with the guide and the dashboards.
         for path in places.iter().filter(|_| kind.heading != "### A metric") {
-            assert_eq!(kind.gaps(&sources[*path]), [""; 0], "{}: {path} lists all others", kind.heading);
+            assert_eq!(
+                kind.gaps(&sources[*path]),
+                [""; 0],
+                "{}: {path} lists all others",
+                kind.heading
+            );
         }
         let absent = places.into_iter().filter(|path| !list.contains(path));
         missing.extend(absent.map(|path| format!("{}: {path}", kind.heading)));
     }
-    assert!(missing.is_empty(), "CONTRIBUTING.md lacks\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "CONTRIBUTING.md lacks\n{}",
+        missing.join("\n")
+    );
 }
 
 /// An invented engine, rule, field, key, metric and command is missing in each file that lists its kind. After the list
@@ -224,13 +290,16 @@ fn an_invented_one_is_complete_by_its_list() {
     for kind in kinds() {
         let places = kind.places(&sources);
         let lacks = |sources: &Sources| -> BTreeSet<String> {
-            let lacks = places.iter().filter(|path| !kind.is_named(INVENTED, &sources[**path]));
+            let lacks = places
+                .iter()
+                .filter(|path| !kind.is_named(INVENTED, &sources[**path]));
             lacks.map(|path| (*path).to_owned()).collect()
         };
         assert_eq!(lacks(&sources).len(), places.len(), "{}", kind.heading);
         let mut followed = sources.clone();
-        for (_, text) in
-            followed.iter_mut().filter(|(path, _)| document.section(kind.heading).contains(*path))
+        for (_, text) in followed
+            .iter_mut()
+            .filter(|(path, _)| document.section(kind.heading).contains(*path))
         {
             text.push(&(kind.spelled)(INVENTED)[0]);
         }

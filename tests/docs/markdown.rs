@@ -36,7 +36,11 @@ impl Document {
         for (at, line) in text.lines().enumerate() {
             match (line.trim_start().strip_prefix("```"), open.take()) {
                 (Some(language), None) => {
-                    open = Some(Block { language: language.to_owned(), text: String::new(), line: at + 1 });
+                    open = Some(Block {
+                        language: language.to_owned(),
+                        text: String::new(),
+                        line: at + 1,
+                    });
                 }
                 (Some(_), Some(block)) => blocks.push(block),
                 (None, Some(mut block)) => {
@@ -49,7 +53,12 @@ impl Document {
             prose.push('\n');
         }
         assert!(open.is_none(), "{path}: a code block does not end");
-        Self { path: path.into(), text, prose, blocks }
+        Self {
+            path: path.into(),
+            text,
+            prose,
+            blocks,
+        }
     }
 
     /// Returns the path, for messages.
@@ -75,7 +84,13 @@ impl Document {
                 .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
                 .collect::<String>();
             let slug = kept.replace(' ', "-");
-            let again = (0..).map(|n| if n == 0 { slug.clone() } else { format!("{slug}-{n}") });
+            let again = (0..).map(|n| {
+                if n == 0 {
+                    slug.clone()
+                } else {
+                    format!("{slug}-{n}")
+                }
+            });
             let free = again.into_iter().find(|slug| !found.contains(slug));
             found.extend(free);
         }
@@ -95,7 +110,12 @@ impl Document {
     /// Returns the code in backticks, each with its line.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.prose.lines().enumerate();
-        lines.flat_map(|(at, line)| line.split('`').skip(1).step_by(2).map(move |code| (at + 1, code)))
+        lines.flat_map(|(at, line)| {
+            line.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(move |code| (at + 1, code))
+        })
     }
 
     /// Returns the targets of links, each with its line.
@@ -103,7 +123,10 @@ impl Document {
         let mut found = Vec::new();
         for (at, line) in self.prose.lines().enumerate() {
             let words: String = line.split('`').step_by(2).collect();
-            let targets = words.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+            let targets = words
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next());
             found.extend(targets.map(|target| (at + 1, target.to_owned())));
         }
         found
@@ -115,7 +138,11 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut body = false;
     for line in text.lines() {
-        let Some(inner) = line.trim().strip_prefix('|').and_then(|line| line.strip_suffix('|')) else {
+        let Some(inner) = line
+            .trim()
+            .strip_prefix('|')
+            .and_then(|line| line.strip_suffix('|'))
+        else {
             body = false;
             continue;
         };
@@ -123,7 +150,12 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
             body = true;
         } else if body {
             let cells = inner.replace("\\|", "\u{0}");
-            found.push(cells.split('|').map(|cell| cell.trim().replace('\u{0}', "|")).collect());
+            found.push(
+                cells
+                    .split('|')
+                    .map(|cell| cell.trim().replace('\u{0}', "|"))
+                    .collect(),
+            );
         }
     }
     found
@@ -137,25 +169,42 @@ pub fn code(cell: &str) -> impl Iterator<Item = &str> {
 /// Returns every document for people.
 pub fn documents() -> Vec<Document> {
     let root = Path::new(ROOT);
-    let mut paths: Vec<PathBuf> =
-        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from).into();
+    let mut paths: Vec<PathBuf> = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+    ]
+    .map(PathBuf::from)
+    .into();
     for folder in ["docs", "fixtures", "tests"] {
         files(&root.join(folder), &mut |path| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if name.ends_with(".md") && (folder == "docs" || name.starts_with("README")) {
                 paths.push(path.strip_prefix(root).expect("below the root").to_owned());
             }
         });
     }
     paths.sort();
-    paths.iter().map(|path| Document::read(path.to_str().expect("names are UTF-8"))).collect()
+    paths
+        .iter()
+        .map(|path| Document::read(path.to_str().expect("names are UTF-8")))
+        .collect()
 }
 
 /// Visits all files below a folder, except those that were built or installed there.
 pub fn files(folder: &Path, found: &mut impl FnMut(PathBuf)) {
-    for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+    for entry in
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    {
         let path = entry.expect("the folder can be read").path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if path.is_dir() && !["target", "node_modules"].contains(&name) {
             files(&path, found);
         } else if path.is_file() {

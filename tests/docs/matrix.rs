@@ -76,7 +76,9 @@ fn tests(text: &str) -> Vec<(&str, bool)> {
             ignored |= line.starts_with("#[ignore");
             continue;
         }
-        let name = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "));
+        let name = line
+            .strip_prefix("async fn ")
+            .or_else(|| line.strip_prefix("fn "));
         if let (true, Some((name, _))) = (test, name.and_then(|name| name.split_once('('))) {
             found.push((name, ignored));
         }
@@ -89,7 +91,10 @@ fn tests(text: &str) -> Vec<(&str, bool)> {
 
 /// Returns the rows at the start of a test's name.
 fn named<'a>(test: &'a str, rows: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
-    let words = test.strip_prefix("fault_").into_iter().flat_map(|rest| rest.split('_'));
+    let words = test
+        .strip_prefix("fault_")
+        .into_iter()
+        .flat_map(|rest| rest.split('_'));
     words.take_while(|word| rows.contains(*word))
 }
 
@@ -104,37 +109,61 @@ fn every_row_has_tests_of_its_name() {
         for (test, ignored) in tests(text) {
             let of_rows: BTreeSet<_> = named(test, &rows).collect();
             let is_fault = test.starts_with("fault_");
-            assert!(!is_fault || !ignored && !of_rows.is_empty(), "{test} has no row, or does not run");
+            assert!(
+                !is_fault || !ignored && !of_rows.is_empty(),
+                "{test} has no row, or does not run"
+            );
             missing.retain(|row| !of_rows.contains(row));
             there.insert((file.as_str(), test), of_rows);
         }
     }
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
     for Row { id, tests, .. } in &matrix.fault {
-        let tests = tests.iter().flat_map(|(file, names)| names.iter().map(move |name| (&**file, &**name)));
+        let tests = tests
+            .iter()
+            .flat_map(|(file, names)| names.iter().map(move |name| (&**file, &**name)));
         for at in tests {
-            let of_rows = there.get_mut(&at).unwrap_or_else(|| panic!("{id}: {at:?} is not there"));
+            let of_rows = there
+                .get_mut(&at)
+                .unwrap_or_else(|| panic!("{id}: {at:?} is not there"));
             let is_its = of_rows.remove(id.to_lowercase().as_str()) || !at.1.starts_with("fault_");
             assert!(is_its, "{id}: {at:?} is named after other rows");
         }
     }
     there.retain(|_, of_rows| !of_rows.is_empty());
-    assert!(there.is_empty(), "tests that their rows do not name: {there:?}");
+    assert!(
+        there.is_empty(),
+        "tests that their rows do not name: {there:?}"
+    );
 }
 
 #[test]
 fn every_row_has_its_texts() {
     let matrix = Matrix::read();
-    for Row { id, texts, held_by, .. } in matrix.all() {
-        assert!(texts.values().all(|text| !text.trim().is_empty()), "{id} has an empty text");
-        assert!(held_by.iter().all(|file| Path::new(ROOT).join(file).is_file()), "{id}: {held_by:?}");
+    for Row {
+        id, texts, held_by, ..
+    } in matrix.all()
+    {
+        assert!(
+            texts.values().all(|text| !text.trim().is_empty()),
+            "{id} has an empty text"
+        );
+        assert!(
+            held_by
+                .iter()
+                .all(|file| Path::new(ROOT).join(file).is_file()),
+            "{id}: {held_by:?}"
+        );
         let keys: Vec<_> = texts.keys().filter(|key| *key != "note").collect();
         let expected: &[_] = match id.chars().next() {
             Some('P') => &["holds", "name"],
             Some('O') => &["client", "fault", "never", "samewire"],
             _ => &["client", "engine", "fault", "never"],
         };
-        assert!(keys == expected && held_by.is_empty() != id.starts_with('P'), "{id}: {keys:?}");
+        assert!(
+            keys == expected && held_by.is_empty() != id.starts_with('P'),
+            "{id}: {keys:?}"
+        );
     }
 }
 
@@ -143,8 +172,17 @@ fn every_row_has_its_texts() {
 fn tests_are_told_from_other_functions() {
     let text = "#[test]\nfn fault_c01_a() {\n}\n/// x\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\n\
                 async fn fault_u12b_o07_c() {}\nfn fault_c02_d() {}\n#[test]\nconst fn e() {}\nfn fault_c03_f() {}\n";
-    assert_eq!(tests(text), [("fault_c01_a", false), ("fault_u12b_o07_c", true)]);
+    assert_eq!(
+        tests(text),
+        [("fault_c01_a", false), ("fault_u12b_o07_c", true)]
+    );
     let rows = ["o07", "u12b"].map(str::to_owned).into();
-    assert_eq!(named("fault_u12b_o07_c", &rows).collect::<Vec<_>>(), ["u12b", "o07"]);
-    assert_eq!(named("fault_c99_o07", &rows).count() + named("u12_x", &rows).count(), 0);
+    assert_eq!(
+        named("fault_u12b_o07_c", &rows).collect::<Vec<_>>(),
+        ["u12b", "o07"]
+    );
+    assert_eq!(
+        named("fault_c99_o07", &rows).count() + named("u12_x", &rows).count(),
+        0
+    );
 }

@@ -8,9 +8,14 @@ use std::path::Path;
 fn the_example_is_real() {
     let readme = Document::read("README.md");
     let shown = |name: &str| {
-        let line =
-            readme.text.lines().find(|line| line.starts_with(&format!("    {name}"))).expect("an example");
-        line.split_once('"').map(|(_, rest)| format!("\"{rest}")).expect("JSON")
+        let line = readme
+            .text
+            .lines()
+            .find(|line| line.starts_with(&format!("    {name}")))
+            .expect("an example");
+        line.split_once('"')
+            .map(|(_, rest)| format!("\"{rest}"))
+            .expect("JSON")
     };
     for (name, file) in [
         ("vLLM", "fixtures/vllm/reasoning/upstream.sse"),

@@ -38,8 +38,19 @@ async fn engine(model: &str, written: Written) -> Engine {
         if attempt.target != "/v1/chat/completions" || !body["messages"].is_array() {
             return Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
         }
-        let text = if body["tools"][0].is_object() { CALL } else { "Hello there, how are you today?" };
-        chat(body["stream"] == true, &written(Said { reasoning: "I think about it.\n", text }), "stop")
+        let text = if body["tools"][0].is_object() {
+            CALL
+        } else {
+            "Hello there, how are you today?"
+        };
+        chat(
+            body["stream"] == true,
+            &written(Said {
+                reasoning: "I think about it.\n",
+                text,
+            }),
+            "stop",
+        )
     })
     .await;
     serves(&engine, model);
@@ -66,11 +77,15 @@ async fn examined(engine: &Engine) -> Outcome {
 fn assert_mended(outcome: &Outcome, ids: &[&str]) {
     let report = outcome.json();
     let findings = report["findings"].as_array().unwrap();
-    let advised = findings.iter().filter(|finding| finding["config"][0].is_object());
+    let advised = findings
+        .iter()
+        .filter(|finding| finding["config"][0].is_object());
     for finding in advised.clone() {
         assert_eq!(finding["through"]["severity"], "fine", "{finding}");
     }
-    let advised: Vec<_> = advised.map(|finding| finding["id"].as_str().unwrap()).collect();
+    let advised: Vec<_> = advised
+        .map(|finding| finding["id"].as_str().unwrap())
+        .collect();
     for id in ids {
         assert!(advised.contains(id), "{id}: {advised:?} {}", outcome.out);
     }
@@ -80,7 +95,12 @@ fn assert_mended(outcome: &Outcome, ids: &[&str]) {
 #[tokio::test]
 async fn reasoning_and_calls_in_the_text_are_mended() {
     let opened = |said: Said| content(&format!("{}</think>\n\n{}", said.reasoning, said.text));
-    let begun = |said: Said| content(&format!("<think>\n{}</think>\n\n{}", said.reasoning, said.text));
+    let begun = |said: Said| {
+        content(&format!(
+            "<think>\n{}</think>\n\n{}",
+            said.reasoning, said.text
+        ))
+    };
     let rows: [(&str, Written, &str); 4] = [
         ("Qwen3-8B", begun, "wire = { parser = \"qwen3\" }"),
         (
@@ -98,7 +118,10 @@ async fn reasoning_and_calls_in_the_text_are_mended() {
     for (model, written, wire) in rows {
         let engine = engine(model, written).await;
         let outcome = examined(&engine).await;
-        let config = outcome.json()["advice"]["config"].as_str().unwrap().to_owned();
+        let config = outcome.json()["advice"]["config"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(config.contains(wire), "{model}: {config}");
         assert_mended(&outcome, &["reasoning-parser", "tools-parsed"]);
     }
@@ -108,16 +131,28 @@ async fn reasoning_and_calls_in_the_text_are_mended() {
 /// Qwen3 that does not think).
 #[tokio::test]
 async fn answers_that_are_all_reasoning_are_mended_where_they_are_whole() {
-    let engine =
-        engine("Qwen3-8B", |said| format!(r#""content":"","reasoning":{}"#, json_string(said.text))).await;
+    let engine = engine("Qwen3-8B", |said| {
+        format!(r#""content":"","reasoning":{}"#, json_string(said.text))
+    })
+    .await;
     let outcome = examined(&engine).await;
     assert_mended(&outcome, &["reasoning-only", "tools-required"]);
     // A stream has sent its reasoning before anybody knows: only the engine's flag helps.
     let stream = outcome.check("reasoning-only-stream");
-    assert_eq!((&stream["severity"], &stream["samewire"]), (&"broken".into(), &Value::Null), "{stream}");
+    assert_eq!(
+        (&stream["severity"], &stream["samewire"]),
+        (&"broken".into(), &Value::Null),
+        "{stream}"
+    );
     assert_eq!(stream["engine"], "--reasoning-parser qwen3");
-    let config = outcome.json()["advice"]["config"].as_str().unwrap().to_owned();
-    assert!(config.contains("wire = { parser = \"qwen3\", promote_reasoning = true }"), "{config}");
+    let config = outcome.json()["advice"]["config"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        config.contains("wire = { parser = \"qwen3\", promote_reasoning = true }"),
+        "{config}"
+    );
 }
 
 /// A vLLM 0.33.0 with `--tool-call-parser qwen3_coder` swallows the calls of a model that writes them otherwise.
@@ -127,7 +162,11 @@ async fn a_parser_of_calls_for_another_model_is_found() {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap_or_default();
         let is_stream = body["stream"] == true;
         if !body["tools"][0].is_object() {
-            return chat(is_stream, &content("Hello there, how are you today?"), "stop");
+            return chat(
+                is_stream,
+                &content("Hello there, how are you today?"),
+                "stop",
+            );
         }
         let said = r#""content":null,"reasoning":"\nI should call the weather tool.\n""#;
         let whole = String::from_utf8(chat(false, said, "stop").bytes()).unwrap();
@@ -148,9 +187,15 @@ async fn a_parser_of_calls_for_another_model_is_found() {
     let outcome = examined(&engine).await;
     let found = outcome.check("tools-swallowed");
     assert_eq!(found["severity"], "broken", "{found}");
-    assert_eq!(found["engine"], "--enable-auto-tool-choice --tool-call-parser hermes");
+    assert_eq!(
+        found["engine"],
+        "--enable-auto-tool-choice --tool-call-parser hermes"
+    );
     // samewire does not see the call either, and nobody says that it helps.
-    assert_eq!((&found["samewire"], &found["config"]), (&Value::Null, &json!([])));
+    assert_eq!(
+        (&found["samewire"], &found["config"]),
+        (&Value::Null, &json!([]))
+    );
     assert_eq!(found["through"]["severity"], "broken", "{found}");
 }
 
@@ -185,12 +230,17 @@ async fn the_flag_for_calls_is_named_for_the_front_end_in_rust() {
 async fn other_keys_of_the_configuration_mend_what_they_are_printed_for() {
     let unfinished = Engine::answering(|attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap_or_default();
-        let systems = body["messages"].as_array().into_iter().flatten().filter(|one| one["role"] == "system");
+        let systems = body["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|one| one["role"] == "system");
         match body["stream"] == true {
-            _ if systems.count() > 1 || body["messages"][2]["role"] == "system" => Script::new().json(
-                "400 Bad Request",
-                r#"{"error":{"message":"System message must be at the beginning."}}"#,
-            ),
+            _ if systems.count() > 1 || body["messages"][2]["role"] == "system" => Script::new()
+                .json(
+                    "400 Bad Request",
+                    r#"{"error":{"message":"System message must be at the beginning."}}"#,
+                ),
             true => Script::stream().text("Hi there").done().end(),
             false => chat(false, &content("Hi there"), "stop"),
         }
@@ -198,5 +248,13 @@ async fn other_keys_of_the_configuration_mend_what_they_are_printed_for() {
     .await;
     unfinished.set_models(Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#));
     let outcome = examined(&unfinished).await;
-    assert_mended(&outcome, &["models-list", "finish-missing", "system-late", "system-twice"]);
+    assert_mended(
+        &outcome,
+        &[
+            "models-list",
+            "finish-missing",
+            "system-late",
+            "system-twice",
+        ],
+    );
 }

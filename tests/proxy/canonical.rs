@@ -17,12 +17,16 @@ pub const INCOMPLETE: (&str, &str) = (
 );
 
 /// Error code and message for an engine that aborted.
-pub const ABORTED: (&str, &str) =
-    ("upstream_aborted", "Server error: the upstream engine aborted the request before it was complete.");
+pub const ABORTED: (&str, &str) = (
+    "upstream_aborted",
+    "Server error: the upstream engine aborted the request before it was complete.",
+);
 
 /// Error code and message for an event that cannot be parsed.
-pub const INVALID_EVENT: (&str, &str) =
-    ("upstream_invalid_event", "Server error: the upstream engine sent an event that cannot be read.");
+pub const INVALID_EVENT: (&str, &str) = (
+    "upstream_invalid_event",
+    "Server error: the upstream engine sent an event that cannot be read.",
+);
 
 impl Canonical {
     /// Starts a stream for a client that did not request usage.
@@ -32,17 +36,28 @@ impl Canonical {
 
     /// Starts a stream with another id.
     pub fn with_id(id: &str) -> Self {
-        Self { id: id.to_owned(), usage_asked: false, text: String::new() }
+        Self {
+            id: id.to_owned(),
+            usage_asked: false,
+            text: String::new(),
+        }
     }
 
     /// Starts a stream for a client that requested usage.
     pub fn with_usage() -> Self {
-        Self { usage_asked: true, ..Self::new() }
+        Self {
+            usage_asked: true,
+            ..Self::new()
+        }
     }
 
     /// Appends a frame with this `delta` and this `finish_reason`, both given as JSON.
     pub fn delta(mut self, delta: &str, finish: &str) -> Self {
-        let usage = if self.usage_asked { r#","usage":null"# } else { "" };
+        let usage = if self.usage_asked {
+            r#","usage":null"#
+        } else {
+            ""
+        };
         let id = &self.id;
         let frame = format!(
             r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":{finish}}}]{usage}}}"#
@@ -64,7 +79,10 @@ impl Canonical {
     /// Appends a reasoning frame.
     pub fn reasoning(self, text: &str) -> Self {
         let text = json_string(text);
-        self.delta(&format!(r#"{{"reasoning_content":{text},"reasoning":{text}}}"#), "null")
+        self.delta(
+            &format!(r#"{{"reasoning_content":{text},"reasoning":{text}}}"#),
+            "null",
+        )
     }
 
     /// Appends the tokens that [`Script::tok`] sends.
@@ -135,17 +153,33 @@ pub fn usage_object(prompt: u32, completion: u32) -> String {
 /// Checks the framing of a stream and that it ends exactly once. Returns its events without comments.
 pub fn grammar(text: &str) -> Vec<&str> {
     assert!(!text.contains('\r'), "no CR in a stream");
-    let text =
-        text.strip_suffix("\n\n").unwrap_or_else(|| panic!("the last event has its blank line: {text:?}"));
-    let blocks: Vec<_> = text.split("\n\n").filter(|block| *block != ": keepalive").collect();
+    let text = text
+        .strip_suffix("\n\n")
+        .unwrap_or_else(|| panic!("the last event has its blank line: {text:?}"));
+    let blocks: Vec<_> = text
+        .split("\n\n")
+        .filter(|block| *block != ": keepalive")
+        .collect();
     for block in &blocks {
         let data = block.strip_prefix("event: error\n").unwrap_or(block);
-        let data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {block:?}"));
+        let data = data
+            .strip_prefix("data: ")
+            .unwrap_or_else(|| panic!("not a frame: {block:?}"));
         assert!(!data.contains('\n'), "one line of data: {block:?}");
-        assert!(data == "[DONE]" || serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok(), "{data:?}");
+        assert!(
+            data == "[DONE]" || serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok(),
+            "{data:?}"
+        );
     }
     let is_end = |block: &&&str| **block == "data: [DONE]" || block.starts_with("event: error");
-    assert_eq!(blocks.iter().filter(is_end).count(), 1, "one end: {blocks:?}");
-    assert!(blocks.last().is_some_and(|last| is_end(&last)), "the end is last: {blocks:?}");
+    assert_eq!(
+        blocks.iter().filter(is_end).count(),
+        1,
+        "one end: {blocks:?}"
+    );
+    assert!(
+        blocks.last().is_some_and(|last| is_end(&last)),
+        "the end is last: {blocks:?}"
+    );
     blocks
 }

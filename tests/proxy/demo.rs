@@ -11,21 +11,36 @@ fn command(arguments: &[&str], columns: Option<&str>) -> Command {
     if let Some(columns) = columns {
         command.env("COLUMNS", columns);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
 /// Returns the output of `demo --once`.
 fn page(arguments: &[&str], columns: Option<&str>) -> String {
     let output = command(arguments, columns).arg("--once").output().unwrap();
-    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
+    assert_eq!(
+        (
+            output.status.code(),
+            String::from_utf8(output.stderr).unwrap().as_str()
+        ),
+        (Some(0), "")
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Returns the lines below a heading.
 fn below<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
-    let from = page.find(&format!("── {heading} ")).unwrap_or_else(|| panic!("no {heading} in {page}"));
-    page[from..].lines().skip(1).take_while(|line| !line.starts_with("── ")).collect()
+    let from = page
+        .find(&format!("── {heading} "))
+        .unwrap_or_else(|| panic!("no {heading} in {page}"));
+    page[from..]
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with("── "))
+        .collect()
 }
 
 #[test]
@@ -35,10 +50,15 @@ fn the_page_fits_any_terminal_and_tells_without_colour() {
             let page = page(&["--show", show], Some(columns));
             assert!(!page.contains('\x1b'), "no colour in a pipe: {page}");
             let widest = page.lines().map(|line| line.chars().count()).max().unwrap();
-            assert!(widest <= columns.parse().unwrap(), "{widest} in {columns}: {page}");
+            assert!(
+                widest <= columns.parse().unwrap(),
+                "{widest} in {columns}: {page}"
+            );
             // Each kind of change has a number, which marks a frame and is explained.
-            let (raw, changed) =
-                (below(&page, "What the engines send"), below(&page, "What samewire changed"));
+            let (raw, changed) = (
+                below(&page, "What the engines send"),
+                below(&page, "What samewire changed"),
+            );
             let numbers: Vec<_> = changed
                 .iter()
                 .filter_map(|line| line.chars().next())
@@ -46,7 +66,10 @@ fn the_page_fits_any_terminal_and_tells_without_colour() {
                 .collect();
             assert!(numbers.len() >= 7, "{page}");
             for number in numbers {
-                assert!(raw.iter().any(|line| line.contains(number)), "{number} at {columns}: {page}");
+                assert!(
+                    raw.iter().any(|line| line.contains(number)),
+                    "{number} at {columns}: {page}"
+                );
             }
         }
     }
@@ -70,16 +93,30 @@ fn both_canonical_answers_are_the_same() {
         assert!(raw.contains(word), "{word}: {page}");
     }
     let canonical = below(&page, "What clients of samewire receive");
-    let first = canonical.iter().position(|line| line.starts_with("data: ")).unwrap();
-    let same = canonical.iter().position(|line| line.starts_with("= both ")).unwrap();
-    let lines: Vec<_> = canonical[same..].iter().take_while(|line| !line.is_empty()).collect();
+    let first = canonical
+        .iter()
+        .position(|line| line.starts_with("data: "))
+        .unwrap();
+    let same = canonical
+        .iter()
+        .position(|line| line.starts_with("= both "))
+        .unwrap();
+    let lines: Vec<_> = canonical[same..]
+        .iter()
+        .take_while(|line| !line.is_empty())
+        .collect();
     assert!(lines.len() >= 8, "{page}");
     for line in &lines {
         // The continuation lines of a frame are indented.
         let is_same = line.starts_with("= both ") || line.starts_with("   ");
         assert!(is_same, "{line}: {page}");
     }
-    assert!(lines.iter().any(|line| line.ends_with(r#""finish_reason":"length"}"#)), "{page}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.ends_with(r#""finish_reason":"length"}"#)),
+        "{page}"
+    );
     assert!(lines.iter().any(|line| line.ends_with("[DONE]")), "{page}");
     let verdict = canonical.join(" ");
     let expected = "22 canonical frames from vLLM, 22 from SGLang: all of them the same byte for byte (ids and times apart).";
@@ -120,8 +157,15 @@ fn changes_are_counted_by_rule() {
         ("envelope", "–", "4×"),
         ("fingerprint", "1×", "–"),
     ] {
-        let line = changed.iter().find(|line| words(line).get(1) == Some(&rule)).unwrap();
-        assert_eq!(words(line)[2..6], ["vLLM", vllm, "SGLang", sglang], "{rule}: {page}");
+        let line = changed
+            .iter()
+            .find(|line| words(line).get(1) == Some(&rule))
+            .unwrap();
+        assert_eq!(
+            words(line)[2..6],
+            ["vLLM", vllm, "SGLang", sglang],
+            "{rule}: {page}"
+        );
     }
 }
 
@@ -129,9 +173,17 @@ fn changes_are_counted_by_rule() {
 #[test]
 fn rules_are_named_as_everywhere() {
     use samewire::wire::rule::{NULL_FIELDS, Rule};
-    let known: Vec<_> = Rule::ALL.iter().map(|rule| rule.name()).chain([NULL_FIELDS]).collect();
+    let known: Vec<_> = Rule::ALL
+        .iter()
+        .map(|rule| rule.name())
+        .chain([NULL_FIELDS])
+        .collect();
     for (change, _) in samewire::demo::frame::Change::ALL {
-        assert!(known.contains(&change.rule()), "{change:?} is called {}", change.rule());
+        assert!(
+            known.contains(&change.rule()),
+            "{change:?} is called {}",
+            change.rule()
+        );
     }
 }
 
@@ -155,11 +207,16 @@ impl Demo {
     }
 
     fn start_with(arguments: &[&str]) -> Self {
-        let mut child = command(&[&["--listen", "127.0.0.1:0"], arguments].concat(), None).spawn().unwrap();
+        let mut child = command(&[&["--listen", "127.0.0.1:0"], arguments].concat(), None)
+            .spawn()
+            .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut page = String::new();
         while !page.contains("samewire serve --upstream") {
-            assert!(stdout.read_line(&mut page).unwrap() > 0, "it ends too early: {page}");
+            assert!(
+                stdout.read_line(&mut page).unwrap() > 0,
+                "it ends too early: {page}"
+            );
         }
         Self { child, page }
     }
@@ -172,7 +229,13 @@ impl Demo {
     }
 
     fn address(&self) -> SocketAddr {
-        self.url().strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().parse().unwrap()
+        self.url()
+            .strip_prefix("http://")
+            .unwrap()
+            .strip_suffix("/v1")
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// Returns the `curl` command that the demo prints.
@@ -187,15 +250,31 @@ impl Demo {
 async fn the_printed_curl_works() {
     let demo = Demo::start();
     let curl = demo.curl();
-    assert!(curl.contains(&format!("{}/chat/completions ", demo.url())), "{curl}");
-    let body = curl.split("-d '").nth(1).unwrap().strip_suffix('\'').unwrap();
-    let answer = Request::chat(body).answer(demo.address()).await.with_status(200);
-    for word in [r#""reasoning_content":"#, r#""content":"#, "data: [DONE]\n\n"] {
+    assert!(
+        curl.contains(&format!("{}/chat/completions ", demo.url())),
+        "{curl}"
+    );
+    let body = curl
+        .split("-d '")
+        .nth(1)
+        .unwrap()
+        .strip_suffix('\'')
+        .unwrap();
+    let answer = Request::chat(body)
+        .answer(demo.address())
+        .await
+        .with_status(200);
+    for word in [
+        r#""reasoning_content":"#,
+        r#""content":"#,
+        "data: [DONE]\n\n",
+    ] {
         assert!(answer.text().contains(word), "{word}: {}", answer.text());
     }
     // Runs the command in a shell, if curl is installed.
-    if let Ok(output) =
-        Command::new("sh").args(["-c", &format!("command -v curl >/dev/null && {curl}")]).output()
+    if let Ok(output) = Command::new("sh")
+        .args(["-c", &format!("command -v curl >/dev/null && {curl}")])
+        .output()
         && output.status.success()
     {
         assert_eq!(String::from_utf8(output.stdout).unwrap(), answer.text());
@@ -207,37 +286,83 @@ async fn every_name_is_answered() {
     let demo = Demo::start();
     let listed = Request::get("/v1/models").answer(demo.address()).await;
     let listed = listed.json();
-    let names: Vec<_> =
-        listed["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    let names: Vec<_> = listed["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect();
     assert!(names.len() >= 8, "{names:?}");
-    assert!(names.iter().all(|name| demo.page.contains(name)), "{names:?}: {}", demo.page);
-    let asked = names.iter().chain(&["gpt-4o"]).flat_map(|name| [(*name, true), (*name, false)]);
+    assert!(
+        names.iter().all(|name| demo.page.contains(name)),
+        "{names:?}: {}",
+        demo.page
+    );
+    let asked = names
+        .iter()
+        .chain(&["gpt-4o"])
+        .flat_map(|name| [(*name, true), (*name, false)]);
     let check = async |(name, stream): (&str, bool)| {
         let messages = json!([{"role": "user", "content": "a"}]);
         let body = json!({"model": name, "stream": stream, "messages": messages});
         let answer = Request::chat(body.to_string()).answer(demo.address()).await;
-        assert_eq!(answer.head.status, 200, "{name}, stream {stream}: {}", answer.text());
-        assert_eq!(answer.text().starts_with("data: "), stream, "{name}: {}", answer.text());
+        assert_eq!(
+            answer.head.status,
+            200,
+            "{name}, stream {stream}: {}",
+            answer.text()
+        );
+        assert_eq!(
+            answer.text().starts_with("data: "),
+            stream,
+            "{name}: {}",
+            answer.text()
+        );
     };
     futures::future::join_all(asked.map(check)).await;
     // The Python snippet's request.
-    assert!(demo.page.contains(&format!("OpenAI(base_url=\"{}\"", demo.url())), "{}", demo.page);
-    assert!(names.contains(&"vllm/reasoning") && names.contains(&"sglang/reasoning"), "{names:?}");
+    assert!(
+        demo.page
+            .contains(&format!("OpenAI(base_url=\"{}\"", demo.url())),
+        "{}",
+        demo.page
+    );
+    assert!(
+        names.contains(&"vllm/reasoning") && names.contains(&"sglang/reasoning"),
+        "{names:?}"
+    );
 }
 
 /// The page at the root has the same content as the terminal, and loads nothing from elsewhere.
 #[tokio::test]
 async fn the_page_in_a_browser_is_that_of_the_terminal() {
     let demo = Demo::start();
-    let answer = Request::get("/").answer(demo.address()).await.with_status(200);
-    assert_eq!(answer.head.header("content-type"), Some("text/html; charset=utf-8"));
-    let policy = answer.head.header("content-security-policy").unwrap().to_owned();
-    for word in ["default-src 'none'", "style-src 'sha256-", "script-src 'sha256-", "frame-ancestors 'none'"]
-    {
+    let answer = Request::get("/")
+        .answer(demo.address())
+        .await
+        .with_status(200);
+    assert_eq!(
+        answer.head.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    let policy = answer
+        .head
+        .header("content-security-policy")
+        .unwrap()
+        .to_owned();
+    for word in [
+        "default-src 'none'",
+        "style-src 'sha256-",
+        "script-src 'sha256-",
+        "frame-ancestors 'none'",
+    ] {
         assert!(policy.contains(word), "{word}: {policy}");
     }
     assert!(!policy.contains("unsafe"), "{policy}");
-    assert_eq!(answer.head.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(
+        answer.head.header("x-content-type-options"),
+        Some("nosniff")
+    );
     let page = answer.text();
     assert!(!page.contains("{{"), "every placeholder is filled");
     for outside in ["src=", "@import", "url(", " onclick", "style=\""] {
@@ -251,7 +376,10 @@ async fn the_page_in_a_browser_is_that_of_the_terminal() {
         .collect();
     assert!(rules.len() >= 7, "{}", demo.page);
     for rule in rules {
-        assert!(page.contains(&format!("<code>{rule}</code>")), "{rule}: {page}");
+        assert!(
+            page.contains(&format!("<code>{rule}</code>")),
+            "{rule}: {page}"
+        );
     }
     for text in [
         "all of them the same byte for byte",
@@ -262,7 +390,10 @@ async fn the_page_in_a_browser_is_that_of_the_terminal() {
         assert!(page.contains(text), "{text}: {page}");
     }
     // At the root, methods other than GET are handled by the proxy as before.
-    Request::new("POST", "/").answer(demo.address()).await.with_status(405);
+    Request::new("POST", "/")
+        .answer(demo.address())
+        .await
+        .with_status(405);
 }
 
 /// Ctrl-C, SIGTERM and the end of the terminal stop the demo.
@@ -274,9 +405,22 @@ async fn signals_end_it() {
 async fn ended_by(signal: &str) {
     let mut demo = Demo::start();
     // Once the server answers, it also handles signals.
-    assert_eq!(Request::get("/v1/models").answer(demo.address()).await.head.status, 200);
+    assert_eq!(
+        Request::get("/v1/models")
+            .answer(demo.address())
+            .await
+            .head
+            .status,
+        200
+    );
     let pid = demo.child.id().to_string();
-    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     let mut status = None;
     until("its end", || {
         status = demo.child.try_wait().unwrap();
@@ -299,7 +443,10 @@ fn a_taken_port_and_wrong_usage_are_told() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
         assert!(told.contains(expected), "{arguments:?}: {told}");
-        assert!(output.stdout.is_empty(), "{arguments:?}: told before anything is shown");
+        assert!(
+            output.stdout.is_empty(),
+            "{arguments:?}: told before anything is shown"
+        );
     }
 }
 
@@ -318,25 +465,47 @@ async fn the_inspector_shows_what_was_asked() {
     let demo = Demo::start();
     let is_inspector = |word: &&str| word.starts_with("http://") && word.ends_with("/ui/");
     let inspector = demo.page.split_whitespace().find(is_inspector).unwrap();
-    let admin = inspector.strip_prefix("http://").unwrap().strip_suffix("/ui/").unwrap();
+    let admin = inspector
+        .strip_prefix("http://")
+        .unwrap()
+        .strip_suffix("/ui/")
+        .unwrap();
     let admin: SocketAddr = admin.parse().unwrap();
     let page = Request::get("/ui/").answer(admin).await;
     assert!(page.text().contains("inspector"), "{}", page.text());
-    let body = r#"{"model":"vllm/reasoning","messages":[{"role":"user","content":"a"}],"stream":true}"#;
-    let answer = Request::chat(body).header("x-request-id", "mine").answer(demo.address()).await;
+    let body =
+        r#"{"model":"vllm/reasoning","messages":[{"role":"user","content":"a"}],"stream":true}"#;
+    let answer = Request::chat(body)
+        .header("x-request-id", "mine")
+        .answer(demo.address())
+        .await;
     let frames = Request::get("/captures/mine/frames");
-    let frames = frames.answer_until(admin, |answer| answer.head.status == 200).await.json();
+    let frames = frames
+        .answer_until(admin, |answer| answer.head.status == 200)
+        .await
+        .json();
     let rows = frames["rows"].as_array().unwrap().iter();
     let client: String = rows
         .flat_map(|row| row["client"].as_array().unwrap())
         .map(|frame| frame["text"].as_str().unwrap())
         .collect();
-    assert_eq!((&frames["is_explained"], client.as_str()), (&Value::Bool(true), answer.text()));
+    assert_eq!(
+        (&frames["is_explained"], client.as_str()),
+        (&Value::Bool(true), answer.text())
+    );
 }
 
 #[tokio::test]
 async fn the_inspector_may_have_a_port_of_its_own() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let demo = Demo::start_with(&["--admin-listen", &free.to_string()]);
-    assert!(demo.page.contains(&format!("http://{free}/ui/ is the inspector")), "{}", demo.page);
+    assert!(
+        demo.page
+            .contains(&format!("http://{free}/ui/ is the inspector")),
+        "{}",
+        demo.page
+    );
 }

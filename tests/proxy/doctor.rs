@@ -95,21 +95,43 @@ async fn engines_are_named_and_their_differences_found() {
         let engine = engine(kind).await;
         let outcome = examine(&engine, &["--json"]).await;
         let report = outcome.json();
-        assert_eq!((report["engine"].as_str(), report["version"].as_str()), (Some(kind), Some(version)));
+        assert_eq!(
+            (report["engine"].as_str(), report["version"].as_str()),
+            (Some(kind), Some(version))
+        );
         assert_eq!(report["model"], "tiny-qwen3");
         assert_eq!(report["context_length"], 4096);
         assert_eq!(report["not_asked"], json!([]), "{}", outcome.err);
         for (id, severity) in found {
-            assert_eq!(outcome.severity(id), *severity, "{kind} {id}: {}", outcome.check(id));
+            assert_eq!(
+                outcome.severity(id),
+                *severity,
+                "{kind} {id}: {}",
+                outcome.check(id)
+            );
         }
         assert_eq!(outcome.code, 1);
         assert!(outcome.err.contains("at most 19"), "{}", outcome.err);
         // No more requests reach the engine than are announced.
-        let told: Vec<usize> = outcome.err.split(' ').filter_map(|word| word.parse().ok()).collect();
-        let [questions, _, _, others, ..] = told[..] else { panic!("{}", outcome.err) };
+        let told: Vec<usize> = outcome
+            .err
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let [questions, _, _, others, ..] = told[..] else {
+            panic!("{}", outcome.err)
+        };
         let probes = engine.probes().len();
-        assert_eq!(engine.attempt_count() + 1, questions, "the list of models is a question");
-        assert!((2..=1 + others).contains(&probes), "{probes} of {others}: {:?}", engine.probes());
+        assert_eq!(
+            engine.attempt_count() + 1,
+            questions,
+            "the list of models is a question"
+        );
+        assert!(
+            (2..=1 + others).contains(&probes),
+            "{probes} of {others}: {:?}",
+            engine.probes()
+        );
     }
 }
 
@@ -118,7 +140,14 @@ async fn engines_are_named_and_their_differences_found() {
 async fn the_json_has_these_members() {
     let outcome = examine(&engine("vllm").await, &["--json"]).await;
     let report = outcome.json();
-    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let mut expected = [
         "url",
         "model",
@@ -142,8 +171,8 @@ async fn the_json_has_these_members() {
     let mut told = keys(&outcome.check("reasoning-name"));
     told.sort_unstable();
     let mut expected = [
-        "id", "topic", "question", "severity", "says", "evidence", "affected", "samewire", "engine",
-        "config", "through",
+        "id", "topic", "question", "severity", "says", "evidence", "affected", "samewire",
+        "engine", "config", "through",
     ];
     expected.sort_unstable();
     assert_eq!(told, expected);
@@ -165,7 +194,9 @@ async fn the_configuration_at_the_end_is_one() {
         }
     })
     .await;
-    engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#));
+    engine.set_models(Script::ok(
+        r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#,
+    ));
     let folder = Folder::new();
     let key = folder.write("key.txt", "sk-very-hidden");
     let key = key.to_str().unwrap();
@@ -182,7 +213,10 @@ async fn the_configuration_at_the_end_is_one() {
         ])
     );
     let config = report["advice"]["config"].as_str().unwrap();
-    assert!(config.contains("wire = { parser = \"qwen3\", system_messages = \"merge\" }"), "{config}");
+    assert!(
+        config.contains("wire = { parser = \"qwen3\", system_messages = \"merge\" }"),
+        "{config}"
+    );
     let file = folder.file("samewire.toml", config);
     let config = samewire::config::Config::load(&samewire::config::Overrides {
         config: Some(file.into()),
@@ -199,8 +233,16 @@ async fn the_configuration_at_the_end_is_one() {
     let table = examine(&engine, &["--key-file", key]).await;
     assert_eq!(table.code, 1);
     let report = table.out.split("samewire.toml").next().unwrap();
-    assert!(report.lines().all(|line| line.chars().count() <= 80), "{report}");
-    for text in ["broken      tools-accepted", "--enable-auto-tool-choice", "[[upstream]]", "api_key_file"] {
+    assert!(
+        report.lines().all(|line| line.chars().count() <= 80),
+        "{report}"
+    );
+    for text in [
+        "broken      tools-accepted",
+        "--enable-auto-tool-choice",
+        "[[upstream]]",
+        "api_key_file",
+    ] {
         assert!(table.out.contains(text), "{text}: {}", table.out);
     }
     assert!(!format!("{}{}", table.out, table.err).contains("sk-very-hidden"));
@@ -211,7 +253,12 @@ async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
     let engine = engine("sglang").await;
     let folder = Folder::new();
     let saved = folder.folder();
-    let options = ["--save", saved.to_str().unwrap(), "--header", "x-api-key: sk-hidden"];
+    let options = [
+        "--save",
+        saved.to_str().unwrap(),
+        "--header",
+        "x-api-key: sk-hidden",
+    ];
     let outcome = examine(&engine, &options).await;
     assert!(outcome.err.contains("requests to"), "{}", outcome.err);
     let loaded = samewire::replay::load(&[saved.to_owned()]).unwrap();
@@ -220,7 +267,11 @@ async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
         for file in std::fs::read_dir(scenario.unwrap().path()).unwrap() {
             let path = file.unwrap().path();
             let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
-            assert!(!text.contains("sk-hidden") && !text.contains("sk-engine"), "{}: {text}", path.display());
+            assert!(
+                !text.contains("sk-hidden") && !text.contains("sk-engine"),
+                "{}: {text}",
+                path.display()
+            );
         }
     }
     assert!(!outcome.out.contains("sk-engine"), "{}", outcome.out);
@@ -232,7 +283,11 @@ async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
         .output()
         .unwrap();
     assert!(rewritten.status.success(), "{rewritten:?}");
-    assert!(String::from_utf8(rewritten.stdout).unwrap().ends_with("data: [DONE]\n\n"));
+    assert!(
+        String::from_utf8(rewritten.stdout)
+            .unwrap()
+            .ends_with("data: [DONE]\n\n")
+    );
 }
 
 #[tokio::test]
@@ -240,7 +295,12 @@ async fn samewire_in_front_of_an_engine_mends_its_streams() {
     for kind in ["vllm", "sglang"] {
         let engine = engine(kind).await;
         let outcome = examine(&engine, &["--through", "--json"]).await;
-        let through = |id: &str| outcome.check(id)["through"]["severity"].as_str().unwrap_or("").to_owned();
+        let through = |id: &str| {
+            outcome.check(id)["through"]["severity"]
+                .as_str()
+                .unwrap_or("")
+                .to_owned()
+        };
         for id in [
             "stream",
             "whole",
@@ -255,16 +315,27 @@ async fn samewire_in_front_of_an_engine_mends_its_streams() {
         }
         let table = examine(&engine, &["--through"]).await;
         assert!(table.out.contains("  check "), "{}", table.out);
-        let row = table.out.lines().find(|line| line.starts_with("  reasoning-name")).unwrap();
+        let row = table
+            .out
+            .lines()
+            .find(|line| line.starts_with("  reasoning-name"))
+            .unwrap();
         assert!(row.contains("warning") && row.contains("fine"), "{row}");
     }
 }
 
 #[tokio::test]
 async fn bad_servers_are_given_up_and_reported() {
-    let flood = Script::new().head_sse().then(Step::Flood { events: 1_000_000, size: 65_536 });
+    let flood = Script::new().head_sse().then(Step::Flood {
+        events: 1_000_000,
+        size: 65_536,
+    });
     let stall = Script::stream().hang();
-    let garbage = Script::new().whole("200 OK", "text/event-stream", b"\x1b[2J\xff\xfe\0data\r\r\n: x");
+    let garbage = Script::new().whole(
+        "200 OK",
+        "text/event-stream",
+        b"\x1b[2J\xff\xfe\0data\r\r\n: x",
+    );
     let reset = Script::stream().rst();
     for (script, says, timeout) in [
         (flood, "too large", "1m"),
@@ -280,7 +351,11 @@ async fn bad_servers_are_given_up_and_reported() {
         assert_eq!(outcome.code, 1, "{says}: {}", outcome.err);
         let stream = outcome.check("stream");
         assert_eq!(stream["severity"], "broken", "{says}: {stream}");
-        let told = format!("{} {}", stream["says"].as_str().unwrap(), stream["evidence"].as_str().unwrap());
+        let told = format!(
+            "{} {}",
+            stream["says"].as_str().unwrap(),
+            stream["evidence"].as_str().unwrap()
+        );
         assert!(told.contains(says), "{says}: {told}");
         assert!(outcome.out.len() < 100_000, "{says}: {}", outcome.out.len());
         assert!(started.elapsed() < Duration::from_secs(120), "{says}");
@@ -295,11 +370,17 @@ async fn a_server_that_stalls_is_not_asked_on() {
     assert_eq!(outcome.code, 1);
     let text = outcome.out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        text.contains("Not asked, because the server does not answer, or without an end (chat-stream): "),
+        text.contains(
+            "Not asked, because the server does not answer, or without an end (chat-stream): "
+        ),
         "{}",
         outcome.out
     );
-    assert!(!outcome.out.chars().any(|c| c.is_control() && c != '\n'), "{:?}", outcome.out);
+    assert!(
+        !outcome.out.chars().any(|c| c.is_control() && c != '\n'),
+        "{:?}",
+        outcome.out
+    );
     // Not even a list of models.
     engine.set_models(Script::new().hang());
     let silent = examine(&engine, &["--timeout", "1s"]).await;
@@ -310,14 +391,22 @@ async fn a_server_that_stalls_is_not_asked_on() {
 #[tokio::test]
 async fn partial_results_are_printed_when_the_time_is_up() {
     // Each piece comes in time, and the whole never.
-    let slow = Script::new().head_sse().tok("a", 100_000, Duration::from_millis(20));
+    let slow = Script::new()
+        .head_sse()
+        .tok("a", 100_000, Duration::from_millis(20));
     let engine = Engine::script(slow).await;
     let outcome = examine(&engine, &["--within", "2s", "--timeout", "60s", "--json"]).await;
     let report = outcome.json();
-    assert!(report["stopped"].as_str().unwrap().contains("were up"), "{report}");
+    assert!(
+        report["stopped"].as_str().unwrap().contains("were up"),
+        "{report}"
+    );
     assert_eq!(outcome.severity("models-list"), "fine");
     assert_eq!(outcome.severity("stream"), "not_seen");
-    assert!(report["not_asked"].as_array().unwrap().len() > 25, "{report}");
+    assert!(
+        report["not_asked"].as_array().unwrap().len() > 25,
+        "{report}"
+    );
 }
 
 #[tokio::test]
@@ -325,15 +414,27 @@ async fn an_interrupt_prints_partial_results() {
     let engine = Engine::script(Script::new().hang()).await;
     let url = engine.url();
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.args(["doctor", &url, "--json"]).stdout(std::process::Stdio::piped());
+    command
+        .args(["doctor", &url, "--json"])
+        .stdout(std::process::Stdio::piped());
     let child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
     engine.wait_attempts(1).await;
-    let signalled = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let signalled = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(signalled.success());
-    let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output())
+        .await
+        .unwrap()
+        .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["stopped"], "it was interrupted");
-    assert_eq!(output.status.code(), Some(130), "a script must not take it for a healthy server");
+    assert_eq!(
+        output.status.code(),
+        Some(130),
+        "a script must not take it for a healthy server"
+    );
 }
 
 /// A gateway may repeat the key that it refuses.
@@ -343,8 +444,12 @@ async fn keys_that_a_server_repeats_are_not_shown() {
     let engine = Engine::script(Script::new().json("403 Forbidden", refusal)).await;
     let folder = Folder::new();
     let saved = folder.folder();
-    let headers =
-        ["--header", "authorization: Bearer sk-CANARY-12345", "--header", "x-secret: HEADER-CANARY"];
+    let headers = [
+        "--header",
+        "authorization: Bearer sk-CANARY-12345",
+        "--header",
+        "x-secret: HEADER-CANARY",
+    ];
     let base = [&["--save", saved.to_str().unwrap()], &headers[..]].concat();
     for arguments in [base.clone(), [&base[..], &["--json"]].concat()] {
         let outcome = examine(&engine, &arguments).await;
@@ -352,7 +457,10 @@ async fn keys_that_a_server_repeats_are_not_shown() {
         assert!(outcome.out.contains("no key *******"), "{}", outcome.out);
     }
     let stream = std::fs::read_to_string(saved.join("chat-stream/upstream.json")).unwrap();
-    assert!(stream.contains("no key *******") && !stream.contains("CANARY"), "{stream}");
+    assert!(
+        stream.contains("no key *******") && !stream.contains("CANARY"),
+        "{stream}"
+    );
 }
 
 #[tokio::test]
@@ -367,13 +475,20 @@ async fn exit_codes_tell_usage_from_environment() {
     ] {
         let outcome = doctor(arguments).await;
         assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.err);
-        assert!(outcome.err.contains(expected), "{arguments:?}: {}", outcome.err);
+        assert!(
+            outcome.err.contains(expected),
+            "{arguments:?}: {}",
+            outcome.err
+        );
     }
     // A server that requires another key gets no further requests.
     let locked = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
     let engine = Engine::script(locked.clone()).await;
     engine.set_models(locked);
     let outcome = examine(&engine, &["--json"]).await;
-    assert_eq!((outcome.code, outcome.severity("key").as_str()), (1, "broken"));
+    assert_eq!(
+        (outcome.code, outcome.severity("key").as_str()),
+        (1, "broken")
+    );
     assert_eq!(engine.attempt_count(), 0);
 }

@@ -9,7 +9,11 @@ use std::process::Command;
 /// Runs the command with these arguments and variables.
 async fn env(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.arg("env").args(arguments).env_remove("SAMEWIRE_KEY").envs(variables.iter().copied());
+    command
+        .arg("env")
+        .args(arguments)
+        .env_remove("SAMEWIRE_KEY")
+        .envs(variables.iter().copied());
     run(command).await
 }
 
@@ -24,28 +28,43 @@ async fn world(models: Value, setup: Setup) -> World {
 async fn printed(world: &World, arguments: &[&str]) -> String {
     let url = format!("http://{}", world.proxy());
     let outcome = env(&[arguments, &["--url", &url]].concat(), &[]).await;
-    assert_eq!((outcome.code, outcome.err.as_str()), (0, ""), "{arguments:?}");
+    assert_eq!(
+        (outcome.code, outcome.err.as_str()),
+        (0, ""),
+        "{arguments:?}"
+    );
     outcome.out
 }
 
 /// Returns a variable as bash has it after it has read the text.
 fn sourced(text: &str, name: &str) -> String {
     let mut bash = Command::new("bash");
-    bash.args(["-c", "eval \"$1\"; printf %s \"${!2}\"", "-", text, name]).env_remove("SAMEWIRE_KEY");
+    bash.args(["-c", "eval \"$1\"; printf %s \"${!2}\"", "-", text, name])
+        .env_remove("SAMEWIRE_KEY");
     let output = bash.output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Returns the JSON of a text whose first lines are comments.
 fn without_comments(text: &str) -> Value {
-    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with("//")).collect();
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with("//"))
+        .collect();
     serde_json::from_str(&lines.join("\n")).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
 #[tokio::test]
 async fn claude_code_is_told_in_variables() {
-    let world = world(json!([{"id": "local/coder-30b", "max_model_len": 131_072}]), Setup::new()).await;
+    let world = world(
+        json!([{"id": "local/coder-30b", "max_model_len": 131_072}]),
+        Setup::new(),
+    )
+    .await;
     let text = printed(&world, &["claude"]).await;
     let expected = format!(
         "# Claude Code: source <(samewire env claude)
@@ -85,17 +104,29 @@ async fn names_are_text_to_every_reader() {
     let codex: toml::Table = printed(&world, &["codex"]).await.parse().unwrap();
     let provider = &codex["model_providers"]["samewire"];
     assert_eq!(
-        (codex["model"].as_str(), codex["model_context_window"].as_integer()),
+        (
+            codex["model"].as_str(),
+            codex["model_context_window"].as_integer()
+        ),
         (Some(name), Some(32_768))
     );
     assert_eq!(provider["base_url"].as_str(), Some(base.as_str()));
-    assert_eq!(provider["model_catalog_url"].as_str(), Some(format!("{base}/models").as_str()));
+    assert_eq!(
+        provider["model_catalog_url"].as_str(),
+        Some(format!("{base}/models").as_str())
+    );
     assert_eq!(provider["env_key"].as_str(), Some("SAMEWIRE_KEY"));
     let opencode = without_comments(&printed(&world, &["opencode"]).await);
     assert_eq!(opencode["model"], format!("samewire/{name}"));
     let provider = &opencode["provider"]["samewire"];
-    assert_eq!(provider["options"], json!({"baseURL": base, "apiKey": "{env:SAMEWIRE_KEY}"}));
-    assert_eq!(provider["models"][name]["limit"], json!({"context": 32_768, "output": 8192}));
+    assert_eq!(
+        provider["options"],
+        json!({"baseURL": base, "apiKey": "{env:SAMEWIRE_KEY}"})
+    );
+    assert_eq!(
+        provider["models"][name]["limit"],
+        json!({"context": 32_768, "output": 8192})
+    );
     let qwen = without_comments(&printed(&world, &["qwen"]).await);
     assert_eq!(qwen["model"]["name"], name);
     assert_eq!(
@@ -116,7 +147,10 @@ async fn a_context_that_nobody_knows() {
         let text = printed(&world, &[client]).await;
         let lines = text.lines().filter(|line| !line.starts_with(['#', '/']));
         for part in ["TOKENS", "window", "limit", "Window", "max_tokens"] {
-            assert!(lines.clone().all(|line| !line.contains(part)), "{client}: {text}");
+            assert!(
+                lines.clone().all(|line| !line.contains(part)),
+                "{client}: {text}"
+            );
         }
     }
     world.end().await;
@@ -138,7 +172,11 @@ async fn a_key_asks_and_is_not_printed() {
     assert_eq!(by_variable.code, 0, "{}", by_variable.err);
     let without = env(&["claude", "--url", &url], &[]).await;
     assert_eq!((without.code, without.out.as_str()), (3, ""));
-    assert!(without.err.contains("--key-file") && without.err.contains("SAMEWIRE_KEY"), "{}", without.err);
+    assert!(
+        without.err.contains("--key-file") && without.err.contains("SAMEWIRE_KEY"),
+        "{}",
+        without.err
+    );
     for Outcome { out, err, .. } in [by_file, by_variable, without] {
         assert!(!format!("{out}{err}").contains(KEY));
     }
@@ -175,7 +213,9 @@ async fn who_is_not_there_is_told_of() {
     let (nobody, _reserved) = refusing();
     let world = world(json!([]), Setup::new()).await;
     let (none, page) = (format!("http://{}", world.proxy()), world.engine.url());
-    world.engine.set_models(Script::ok(r#"{"object":"list","data":[]}"#));
+    world
+        .engine
+        .set_models(Script::ok(r#"{"object":"list","data":[]}"#));
     for (url, expected) in [(nobody, "no samewire answers"), (none, "lists no model")] {
         let outcome = env(&["claude", "--url", &url], &[]).await;
         assert_eq!((outcome.code, outcome.out.as_str()), (3, ""), "{url}");
@@ -187,7 +227,11 @@ async fn who_is_not_there_is_told_of() {
     assert!(outcome.err.contains("no list of models"), "{}", outcome.err);
     let outcome = env(&["emacs"], &[]).await;
     assert_eq!(outcome.code, 2);
-    assert!(outcome.err.contains("opencode"), "the clients that there are: {}", outcome.err);
+    assert!(
+        outcome.err.contains("opencode"),
+        "the clients that there are: {}",
+        outcome.err
+    );
     world.end().await;
 }
 
@@ -198,7 +242,11 @@ async fn the_address_is_as_configured() {
     let listen = world.proxy().to_string();
     let folder = Folder::new();
     let lines = format!("listen = \"0.0.0.0:{}\"\n", world.proxy().port());
-    let by_file = env(&["openai", "--config", &folder.file("samewire.toml", &lines)], &[]).await;
+    let by_file = env(
+        &["openai", "--config", &folder.file("samewire.toml", &lines)],
+        &[],
+    )
+    .await;
     let by_variable = env(&["openai"], &[("SAMEWIRE_LISTEN", &listen)]).await;
     for outcome in [by_file, by_variable] {
         assert_eq!(outcome.code, 0, "{}", outcome.err);

@@ -7,20 +7,46 @@ use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use samewire::store::{
-    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, NewFile, Store, StoreCaps,
+    Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, Key, LEASE, NewFile, Store,
+    StoreCaps,
 };
 use std::sync::Arc;
 use tokio_postgres::Client;
 
-const LIMITS: FileLimits = FileLimits { tenant_files: 99, tenant_bytes: u64::MAX, total_bytes: u64::MAX };
+const LIMITS: FileLimits = FileLimits {
+    tenant_files: 99,
+    tenant_bytes: u64::MAX,
+    total_bytes: u64::MAX,
+};
 
 async fn file(store: &Store, id: &str, bodies: &[&str]) {
-    store.create_file(NewFile { key: key(id), name: "in".into() }, LIMITS, NOW).await.unwrap();
+    store
+        .create_file(
+            NewFile {
+                key: key(id),
+                name: "in".into(),
+            },
+            LIMITS,
+            NOW,
+        )
+        .await
+        .unwrap();
     for (place, body) in (0..).zip(bodies) {
-        let chunk = FileChunk { place, first: place, lines: 1, body: (*body).into() };
-        store.append_chunk(key(id), chunk, LIMITS, NOW).await.unwrap();
+        let chunk = FileChunk {
+            place,
+            first: place,
+            lines: 1,
+            body: (*body).into(),
+        };
+        store
+            .append_chunk(key(id), chunk, LIMITS, NOW)
+            .await
+            .unwrap();
     }
-    store.finish_file(key(id), FilePurpose::Batch, NOW + 1_000).await.unwrap();
+    store
+        .finish_file(key(id), FilePurpose::Batch, NOW + 1_000)
+        .await
+        .unwrap();
 }
 
 async fn batch(store: &Store, key: &Key) {
@@ -37,7 +63,11 @@ async fn batch(store: &Store, key: &Key) {
 }
 
 async fn count(admin: &Client, table: &str) -> i64 {
-    admin.query_one(&format!("SELECT COUNT(*) FROM {table}"), &[]).await.unwrap().get(0)
+    admin
+        .query_one(&format!("SELECT COUNT(*) FROM {table}"), &[])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 #[tokio::test]
@@ -49,14 +79,31 @@ async fn fault_o31_sweeps_at_once_leave_no_part_of_a_file() {
         file(&first, &format!("file-{n}"), &["x\n"; 40]).await;
     }
     let held = admin.transaction().await.unwrap();
-    held.execute("SELECT 1 FROM samewire_files WHERE id = 'file-0' FOR UPDATE", &[]).await.unwrap();
+    held.execute(
+        "SELECT 1 FROM samewire_files WHERE id = 'file-0' FOR UPDATE",
+        &[],
+    )
+    .await
+    .unwrap();
     let sweep = async |store: &Store| while store.sweep_files(NOW + 1_000).await.unwrap() > 0 {};
     join_all([&first, &second, &first, &second].map(sweep)).await;
     held.rollback().await.unwrap();
     // Only the file that somebody held is left, whole.
-    assert_eq!((count(&admin, "samewire_files").await, count(&admin, "samewire_chunks").await), (1, 40));
+    assert_eq!(
+        (
+            count(&admin, "samewire_files").await,
+            count(&admin, "samewire_chunks").await
+        ),
+        (1, 40)
+    );
     sweep(&second).await;
-    assert_eq!((count(&admin, "samewire_files").await, count(&admin, "samewire_chunks").await), (0, 0));
+    assert_eq!(
+        (
+            count(&admin, "samewire_files").await,
+            count(&admin, "samewire_chunks").await
+        ),
+        (0, 0)
+    );
 }
 
 /// A sweep removes no more than it can in the time of one operation.
@@ -76,10 +123,18 @@ async fn fault_o31_a_sweep_of_large_chunks_is_short() {
             }
         }
         removed.sort_unstable();
-        assert_eq!(removed, [1, 1, 1, 1, 2, 2], "a chunk at a time, and a file with its last one");
+        assert_eq!(
+            removed,
+            [1, 1, 1, 1, 2, 2],
+            "a chunk at a time, and a file with its last one"
+        );
         let huge = "x".repeat(40 << 20) + "\n";
         file(&store, "file-3", &[&huge, &huge]).await;
-        assert_eq!(store.sweep_files(NOW + 1_000).await, Ok(1), "a chunk above the limit goes alone");
+        assert_eq!(
+            store.sweep_files(NOW + 1_000).await,
+            Ok(1),
+            "a chunk above the limit goes alone"
+        );
     }
 }
 
@@ -91,15 +146,39 @@ async fn fault_o32_a_batch_that_is_locked_stops_no_other() {
     let keys = ["one", "two", "three"].map(key);
     batch(&store, &keys[0]).await;
     batch(&store, &keys[1]).await;
-    assert_eq!(store.claim_batches("a".into(), 9, NOW).await.unwrap().len(), 2);
+    assert_eq!(
+        store.claim_batches("a".into(), 9, NOW).await.unwrap().len(),
+        2
+    );
     let mut admin = connect(place.url()).await;
     let held = admin.transaction().await.unwrap();
-    held.execute("SELECT 1 FROM samewire_batches WHERE id = 'one' FOR UPDATE", &[]).await.unwrap();
+    held.execute(
+        "SELECT 1 FROM samewire_batches WHERE id = 'one' FOR UPDATE",
+        &[],
+    )
+    .await
+    .unwrap();
     batch(&store, &keys[2]).await;
     // The owner knows of both, and keeps the one that is free.
-    assert_eq!(store.renew_batches("a".into(), NOW + 10).await.unwrap().len(), 2);
-    let claimed = store.claim_batches("b".into(), 9, NOW + LEASE).await.unwrap();
-    assert_eq!(claimed.iter().map(|batch| &*batch.key.id).collect::<Vec<_>>(), ["three"]);
+    assert_eq!(
+        store
+            .renew_batches("a".into(), NOW + 10)
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
+    let claimed = store
+        .claim_batches("b".into(), 9, NOW + LEASE)
+        .await
+        .unwrap();
+    assert_eq!(
+        claimed
+            .iter()
+            .map(|batch| &*batch.key.id)
+            .collect::<Vec<_>>(),
+        ["three"]
+    );
     held.rollback().await.unwrap();
     // Each write of an owner renews its lease.
     let step = BatchStep {
@@ -113,9 +192,22 @@ async fn fault_o32_a_batch_that_is_locked_stops_no_other() {
         gone: 0,
         files_gone: 0,
     };
-    store.advance_batch(keys[0].clone(), 1, step, LIMITS, NOW + 5).await.unwrap();
-    assert_eq!(store.claim_batches("b".into(), 9, NOW + LEASE + 4).await, Ok(Vec::new()));
-    assert_eq!(store.claim_batches("b".into(), 9, NOW + LEASE + 5).await.unwrap().len(), 1);
+    store
+        .advance_batch(keys[0].clone(), 1, step, LIMITS, NOW + 5)
+        .await
+        .unwrap();
+    assert_eq!(
+        store.claim_batches("b".into(), 9, NOW + LEASE + 4).await,
+        Ok(Vec::new())
+    );
+    assert_eq!(
+        store
+            .claim_batches("b".into(), 9, NOW + LEASE + 5)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 /// More operations wait than there are connections: the leases of what runs are renewed before them.
@@ -127,7 +219,12 @@ async fn fault_o17_leases_do_not_wait_for_requests() {
     store.create(running("resp_2"), NOW).await.unwrap();
     let mut admin = connect(place.url()).await;
     let held = admin.transaction().await.unwrap();
-    held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE", &[]).await.unwrap();
+    held.execute(
+        "SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE",
+        &[],
+    )
+    .await
+    .unwrap();
     let waiting = (0..40).map(|_| store.finish(key("resp_1"), 1, completed("{}"), NOW));
     let mut waiting: FuturesUnordered<_> = waiting.collect();
     let mut renewed = std::pin::pin!(store.heartbeat("owner".into(), NOW + 10));
@@ -146,7 +243,12 @@ async fn fault_o17_leases_do_not_wait_for_requests() {
 #[tokio::test]
 async fn fault_o17_a_response_that_is_locked_stops_no_other() {
     let place = places::postgres().await;
-    let store = place.open(StoreCaps { records: 3, ..ROOMY }).await;
+    let store = place
+        .open(StoreCaps {
+            records: 3,
+            ..ROOMY
+        })
+        .await;
     store.create(running("resp_1"), NOW).await.unwrap();
     store.create(running("resp_2"), NOW).await.unwrap();
     store.create(over("resp_3"), NOW).await.unwrap();
@@ -155,18 +257,39 @@ async fn fault_o17_a_response_that_is_locked_stops_no_other() {
     let sql = "SELECT 1 FROM samewire_records WHERE id = 'resp_1' FOR UPDATE";
     held.execute(sql, &[]).await.unwrap();
     assert_eq!(store.heartbeat("owner".into(), NOW + 10).await, Ok(1));
-    assert_eq!(store.orphans("new".into(), 9, NOW + LEASE).await, Ok(Vec::new()));
-    assert_eq!(store.orphans("new".into(), 9, NOW + LEASE + 10).await.unwrap().len(), 1);
+    assert_eq!(
+        store.orphans("new".into(), 9, NOW + LEASE).await,
+        Ok(Vec::new())
+    );
+    assert_eq!(
+        store
+            .orphans("new".into(), 9, NOW + LEASE + 10)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     held.rollback().await.unwrap();
-    store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW + 20).await.unwrap();
+    store
+        .append_events(key("resp_1"), 1, events(0, &["0"]), NOW + 20)
+        .await
+        .unwrap();
     assert_eq!(
         store.orphans("new".into(), 9, NOW + LEASE + 19).await,
         Ok(Vec::new()),
         "events renew the lease"
     );
-    store.finish(key("resp_1"), 1, completed("{}"), NOW + 20).await.unwrap();
+    store
+        .finish(key("resp_1"), 1, completed("{}"), NOW + 20)
+        .await
+        .unwrap();
     let held = admin.transaction().await.unwrap();
-    held.execute("SELECT 1 FROM samewire_records WHERE id = 'resp_3' FOR UPDATE", &[]).await.unwrap();
+    held.execute(
+        "SELECT 1 FROM samewire_records WHERE id = 'resp_3' FOR UPDATE",
+        &[],
+    )
+    .await
+    .unwrap();
     // It is the oldest one, which would go first.
     store.create(over("resp_4"), NOW + 30).await.unwrap();
     held.rollback().await.unwrap();

@@ -15,7 +15,11 @@ use std::time::Duration;
 /// Environment variable of the process that is killed: the file it writes to, and the prefix of its ids.
 const WRITER: &str = "SAMEWIRE_TEST_WRITER";
 
-const CAPS: StoreCaps = StoreCaps { records: 1_000_000, bytes: 1 << 30, ..ROOMY };
+const CAPS: StoreCaps = StoreCaps {
+    records: 1_000_000,
+    bytes: 1 << 30,
+    ..ROOMY
+};
 
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
@@ -23,7 +27,10 @@ fn what_was_acknowledged_survives_a_kill() {
         let (run, path) = writer.split_once(' ').unwrap();
         return write(run, Path::new(path));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let place = runtime.block_on(places::sqlite());
     let _ = seeded::seeded(1);
     let mut random = rand::rngs::StdRng::seed_from_u64(7);
@@ -31,7 +38,11 @@ fn what_was_acknowledged_survives_a_kill() {
     let mut most = 0;
     for run in 0..20 {
         // Some processes are killed while they open the file, some while they write.
-        let after = if run % 4 == 0 { 0 } else { random.random_range(1..400) };
+        let after = if run % 4 == 0 {
+            0
+        } else {
+            random.random_range(1..400)
+        };
         let pause = Duration::from_micros(random.random_range(0..30_000));
         let lines = killed(run, place.file(), after, pause);
         most = most.max(lines.len());
@@ -40,15 +51,27 @@ fn what_was_acknowledged_survives_a_kill() {
     }
     // No later kill has damaged earlier records.
     runtime.block_on(check(&place, &acknowledged));
-    assert!(most > 100 && acknowledged.len() > 1_000, "{most}, {}", acknowledged.len());
+    assert!(
+        most > 100 && acknowledged.len() > 1_000,
+        "{most}, {}",
+        acknowledged.len()
+    );
 }
 
 /// Starts a writer and kills it after this many acknowledgements and a pause. Returns the acknowledged ids.
 fn killed(run: usize, path: &Path, after: usize, pause: Duration) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "kill::what_was_acknowledged_survives_a_kill", "--nocapture"]);
+    command.args([
+        "--exact",
+        "kill::what_was_acknowledged_survives_a_kill",
+        "--nocapture",
+    ]);
     command.env(WRITER, format!("{run} {}", path.display()));
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut read = || {
         let mut line = String::new();
@@ -57,7 +80,11 @@ fn killed(run: usize, path: &Path, after: usize, pause: Duration) -> Vec<String>
     };
     let mut ids = Vec::new();
     let keep = |line: String, ids: &mut Vec<String>| {
-        ids.extend(line.trim_end().split_once("stored ").map(|(_, id)| id.to_owned()));
+        ids.extend(
+            line.trim_end()
+                .split_once("stored ")
+                .map(|(_, id)| id.to_owned()),
+        );
     };
     while ids.len() < after {
         keep(read().expect("it writes until it is killed"), &mut ids);
@@ -68,7 +95,11 @@ fn killed(run: usize, path: &Path, after: usize, pause: Duration) -> Vec<String>
         keep(line, &mut ids);
     }
     let status = child.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9),
+        "{status}"
+    );
     ids
 }
 
@@ -78,7 +109,10 @@ fn response(id: &str) -> String {
 
 /// Writes responses, many at once, and prints which are stored; never ends.
 fn write(run: &str, path: &Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let place = StoreLocation::Sqlite(path.to_path_buf());
         let store = Arc::new(places::opened(&place, CAPS).await.unwrap());
@@ -87,8 +121,20 @@ fn write(run: &str, path: &Path) {
             tokio::spawn(async move {
                 for at in 0.. {
                     let id = format!("resp_{run}_{task}_{at}");
-                    store.create(NewResponse { input: vec![item(&id)], ..running(&id) }, NOW).await.unwrap();
-                    store.append_events(key(&id), 1, events(0, &["0", "1"]), NOW).await.unwrap();
+                    store
+                        .create(
+                            NewResponse {
+                                input: vec![item(&id)],
+                                ..running(&id)
+                            },
+                            NOW,
+                        )
+                        .await
+                        .unwrap();
+                    store
+                        .append_events(key(&id), 1, events(0, &["0", "1"]), NOW)
+                        .await
+                        .unwrap();
                     let finish = FinalState {
                         output: vec![item("out")],
                         events: events(2, &["2"]),
@@ -110,19 +156,33 @@ fn write(run: &str, path: &Path) {
 
 async fn check(place: &Fresh, acknowledged: &[String]) {
     let db = rusqlite::Connection::open(place.file()).unwrap();
-    let whole: String = db.query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap();
+    let whole: String = db
+        .query_row("PRAGMA integrity_check", (), |row| row.get(0))
+        .unwrap();
     assert_eq!(whole, "ok");
-    let orphans: i64 =
-        db.query_row("SELECT COUNT(*) FROM pragma_foreign_key_check", (), |row| row.get(0)).unwrap();
+    let orphans: i64 = db
+        .query_row("SELECT COUNT(*) FROM pragma_foreign_key_check", (), |row| {
+            row.get(0)
+        })
+        .unwrap();
     assert_eq!(orphans, 0, "items and events without a record");
     drop(db);
     let store = place.open(CAPS).await;
     for id in acknowledged {
-        let record = store.get(key(id), NOW).await.expect("acknowledged records exist");
-        assert_eq!((record.state, record.events, &*record.response), (State::Completed, 3, &*response(id)));
+        let record = store
+            .get(key(id), NOW)
+            .await
+            .expect("acknowledged records exist");
+        assert_eq!(
+            (record.state, record.events, &*record.response),
+            (State::Completed, 3, &*response(id))
+        );
         let replay = store.events_after(key(id), None, 9, NOW).await.unwrap();
         assert_eq!(replay.events, events(0, &["0", "1", "2"]));
-        let input = store.input_items(key(id), PageRequest::default(), NOW).await.unwrap();
+        let input = store
+            .input_items(key(id), PageRequest::default(), NOW)
+            .await
+            .unwrap();
         assert_eq!(input.items, [item(id)]);
     }
 }

@@ -12,8 +12,13 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// Limits so small that records are evicted, refused and expire.
-const TIGHT: StoreCaps =
-    StoreCaps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, ..StoreCaps::MEMORY };
+const TIGHT: StoreCaps = StoreCaps {
+    ttl: 40_000,
+    bytes: 9_000,
+    records: 5,
+    record_bytes: 6_000,
+    ..StoreCaps::MEMORY
+};
 
 /// Ids of records: few, so that the steps meet.
 const RECORDS: usize = 5;
@@ -91,7 +96,10 @@ fn id(at: usize) -> Arc<str> {
 fn keys() -> impl Strategy<Value = Key> {
     // Responses and conversations share their ids, so that a response is sometimes requested as a conversation and
     // the reverse.
-    (prop_oneof![30 => Just("tenant"), 1 => Just("other")], 0..RECORDS)
+    (
+        prop_oneof![30 => Just("tenant"), 1 => Just("other")],
+        0..RECORDS,
+    )
         .prop_map(|(tenant, at)| Key::new(tenant, &id(at)))
 }
 
@@ -100,7 +108,10 @@ fn item_ids() -> impl Strategy<Value = Arc<str>> {
 }
 
 fn some_items() -> impl Strategy<Value = Vec<Item>> {
-    let one = (item_ids(), 0..3_usize).prop_map(|(id, of)| Item { body: text(of * 40), id });
+    let one = (item_ids(), 0..3_usize).prop_map(|(id, of)| Item {
+        body: text(of * 40),
+        id,
+    });
     prop::collection::vec(one, 0..5)
 }
 
@@ -133,8 +144,22 @@ fn terms() -> impl Strategy<Value = u64> {
 fn steps() -> impl Strategy<Value = Step> {
     let records = || prop::option::of(0..RECORDS);
     let names = || (keys(), records());
-    let creates = (names(), states(), records(), some_items(), some_items(), lengths());
-    let finishes = (names(), terms(), states(), lengths(), some_items(), some_events());
+    let creates = (
+        names(),
+        states(),
+        records(),
+        some_items(),
+        some_items(),
+        lengths(),
+    );
+    let finishes = (
+        names(),
+        terms(),
+        states(),
+        lengths(),
+        some_items(),
+        some_events(),
+    );
     let writes = prop_oneof![
         6 => creates.prop_map(|((key, conversation), state, previous, input, mut output, length)| {
             if !state.is_terminal() && !length.is_multiple_of(8) {
@@ -171,8 +196,8 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (keys(), item_ids()).prop_map(|(key, item)| Step::DeleteItem(key, item)),
         1 => keys().prop_map(Step::DeleteConversation),
     ];
-    let waits =
-        prop_oneof![2 => 0..500_u64, 1 => Just(20_000), 1 => 5_000..LEASE + 5_000].prop_map(Step::Wait);
+    let waits = prop_oneof![2 => 0..500_u64, 1 => Just(20_000), 1 => 5_000..LEASE + 5_000]
+        .prop_map(Step::Wait);
     prop_oneof![6 => writes, 4 => reads, 4 => conversations, 1 => waits]
 }
 
@@ -184,7 +209,15 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
             *now += time;
             String::new()
         }
-        Step::Create { key, conversation, state, previous, input, output, length } => {
+        Step::Create {
+            key,
+            conversation,
+            state,
+            previous,
+            input,
+            output,
+            length,
+        } => {
             let owner = owner(length % 2);
             let new = NewResponse {
                 key,
@@ -197,19 +230,41 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
                 ..queued("")
             };
             match conversation {
-                Some(conversation) => format!("{:?}", store.create_in(id(conversation), new, at).await),
+                Some(conversation) => {
+                    format!("{:?}", store.create_in(id(conversation), new, at).await)
+                }
                 None => format!("{:?}", store.create(new, at).await),
             }
         }
-        Step::Start { key, term, length } => format!("{:?}", store.start(key, term, text(length), at).await),
+        Step::Start { key, term, length } => {
+            format!("{:?}", store.start(key, term, text(length), at).await)
+        }
         Step::Append { key, term, events } => {
             format!("{:?}", store.append_events(key, term, events, at).await)
         }
-        Step::Finish { key, conversation, term, state, length, output, events } => {
-            let finish = FinalState { state, response: text(length), output, events };
+        Step::Finish {
+            key,
+            conversation,
+            term,
+            state,
+            length,
+            output,
+            events,
+        } => {
+            let finish = FinalState {
+                state,
+                response: text(length),
+                output,
+                events,
+            };
             match conversation {
                 Some(conversation) => {
-                    format!("{:?}", store.finish_in(id(conversation), key, term, finish, at).await)
+                    format!(
+                        "{:?}",
+                        store
+                            .finish_in(id(conversation), key, term, finish, at)
+                            .await
+                    )
                 }
                 None => format!("{:?}", store.finish(key, term, finish, at).await),
             }
@@ -220,22 +275,38 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
         }
         Step::Delete(key) => format!("{:?}", store.delete(key, at).await),
         Step::Input(key, ask) => format!("{:?}", store.input_items(key, ask, at).await),
-        Step::Replay(key, after, limit) => format!("{:?}", store.events_after(key, after, limit, at).await),
+        Step::Replay(key, after, limit) => {
+            format!("{:?}", store.events_after(key, after, limit, at).await)
+        }
         Step::Cancel(key) => {
             let state = store.request_cancel(key, at).await;
-            format!("{state:?} {:?} {:?}", store.running(owner(0)).await, store.running(owner(1)).await)
+            format!(
+                "{state:?} {:?} {:?}",
+                store.running(owner(0)).await,
+                store.running(owner(1)).await
+            )
         }
         Step::Heartbeat(of) => format!("{:?}", store.heartbeat(owner(of), at).await),
         Step::Orphans(of, limit) => format!("{:?}", store.orphans(owner(of), limit, at).await),
-        Step::TakeOver(key, term, of) => format!("{:?}", store.take_over(key, term, owner(of), at).await),
+        Step::TakeOver(key, term, of) => {
+            format!("{:?}", store.take_over(key, term, owner(of), at).await)
+        }
         Step::Chain(key, bytes) => format!("{:?}", store.chain(key, bytes, at).await),
         Step::Resolve(ids) => format!("{:?}", store.resolve("tenant".into(), ids, at).await),
         Step::Sweep => format!("{:?}", store.sweep(at).await),
         Step::Converse { key, items, length } => {
-            format!("{:?}", store.create_conversation(key, text(length), items, at).await)
+            format!(
+                "{:?}",
+                store
+                    .create_conversation(key, text(length), items, at)
+                    .await
+            )
         }
         Step::Update { key, length } => {
-            format!("{:?}", store.update_conversation(key, text(length), at).await)
+            format!(
+                "{:?}",
+                store.update_conversation(key, text(length), at).await
+            )
         }
         Step::Add(key, items) => format!("{:?}", store.add_items(key, items, at).await),
         Step::Transcript(key, bytes) => format!("{:?}", store.transcript(key, bytes, at).await),
@@ -247,15 +318,28 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
 
 /// Plays the steps on a fresh store in memory and on `other`. Returns the kinds of answers seen.
 async fn play(steps: &[Step], other: &Fresh) -> Result<Vec<String>, TestCaseError> {
-    let (memory, other) = (places::memory().await.open(TIGHT).await, other.open(TIGHT).await);
+    let (memory, other) = (
+        places::memory().await.open(TIGHT).await,
+        other.open(TIGHT).await,
+    );
     let (mut now, mut seen) = (NOW, Vec::new());
     for (at, step) in steps.iter().enumerate() {
         let expected = answer(&memory, step, &mut now.clone()).await;
         let got = answer(&other, step, &mut now).await;
         prop_assert_eq!(&got, &expected, "step {}, {:?}", at, step);
-        prop_assert!(!got.contains("Unavailable") && !got.contains("Slow"), "{}", got);
+        prop_assert!(
+            !got.contains("Unavailable") && !got.contains("Slow"),
+            "{}",
+            got
+        );
         let totals = memory.totals().await.unwrap();
-        prop_assert_eq!(other.totals().await.unwrap(), totals, "after step {}, {:?}", at, step);
+        prop_assert_eq!(
+            other.totals().await.unwrap(),
+            totals,
+            "after step {}, {:?}",
+            at,
+            step
+        );
         seen.push(got);
     }
     Ok(seen)
@@ -295,7 +379,10 @@ fn run<P: std::borrow::Borrow<Fresh>>(runtime: &Runtime, cases: u32, place: impl
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -310,7 +397,10 @@ fn memory_and_postgres_agree() {
     let place = runtime.block_on(places::postgres());
     let admin = runtime.block_on(connect(place.url()));
     run(&runtime, 30, async || {
-        admin.batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
+        admin
+            .batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+            .await
+            .unwrap();
         &place
     });
 }

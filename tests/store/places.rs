@@ -27,12 +27,19 @@ macro_rules! in_each_place {
 pub(crate) use in_each_place;
 
 /// Limits that no test reaches: everything fits, for an hour.
-pub(crate) const ROOMY: StoreCaps =
-    StoreCaps { bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, ..StoreCaps::MEMORY };
+pub(crate) const ROOMY: StoreCaps = StoreCaps {
+    bytes: 64 << 20,
+    records: 10_000,
+    record_bytes: 1 << 20,
+    ..StoreCaps::MEMORY
+};
 
 /// Opens a store whose operations may take long, since other programs may take the processor.
 pub(crate) async fn opened(place: &StoreLocation, caps: StoreCaps) -> Result<Store, StoreError> {
-    let caps = StoreCaps { deadline: Duration::from_secs(30), ..caps };
+    let caps = StoreCaps {
+        deadline: Duration::from_secs(30),
+        ..caps
+    };
     Ok(Store::open(place, caps).await?.expect("a place"))
 }
 
@@ -52,26 +59,39 @@ impl Fresh {
     }
 
     pub(crate) fn file(&self) -> &Path {
-        let StoreLocation::Sqlite(path) = &self.place else { panic!("not a file") };
+        let StoreLocation::Sqlite(path) = &self.place else {
+            panic!("not a file")
+        };
         path
     }
 
     pub(crate) fn url(&self) -> &str {
-        let StoreLocation::Postgres(url) = &self.place else { panic!("not a server") };
+        let StoreLocation::Postgres(url) = &self.place else {
+            panic!("not a server")
+        };
         url
     }
 }
 
 pub(crate) async fn memory() -> Fresh {
-    Fresh { place: StoreLocation::Memory, _folder: None }
+    Fresh {
+        place: StoreLocation::Memory,
+        _folder: None,
+    }
 }
 
 pub(crate) async fn sqlite() -> Fresh {
     let folder = Folder::new();
-    Fresh { place: StoreLocation::Sqlite(folder.path("responses.db")), _folder: Some(folder) }
+    Fresh {
+        place: StoreLocation::Sqlite(folder.path("responses.db")),
+        _folder: Some(folder),
+    }
 }
 
 /// Creates a database.
 pub(crate) async fn postgres() -> Fresh {
-    Fresh { place: StoreLocation::Postgres(crate::postgres::database().await), _folder: None }
+    Fresh {
+        place: StoreLocation::Postgres(crate::postgres::database().await),
+        _folder: None,
+    }
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 async fn the_first_key_stays(store: &Store) {
     let first: Arc<str> = "first".into();
-    assert_eq!(store.seal_key(Arc::clone(&first)).await, Ok(Arc::clone(&first)));
+    assert_eq!(
+        store.seal_key(Arc::clone(&first)).await,
+        Ok(Arc::clone(&first))
+    );
     assert_eq!(store.seal_key("second".into()).await, Ok(first));
 }
 
@@ -18,7 +21,10 @@ async fn keys_of_all(place: &Fresh) -> Vec<Arc<str>> {
         let store = place.open(ROOMY).await;
         store.seal_key(format!("key {number}").into()).await
     });
-    let keys: Result<Vec<_>, StoreError> = futures::future::join_all(opened).await.into_iter().collect();
+    let keys: Result<Vec<_>, StoreError> = futures::future::join_all(opened)
+        .await
+        .into_iter()
+        .collect();
     keys.unwrap()
 }
 
@@ -27,6 +33,14 @@ async fn processes_that_start_together_get_one_key_and_keep_it() {
     for place in [places::sqlite().await, places::postgres().await] {
         let keys = keys_of_all(&place).await;
         assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
-        assert_eq!(place.open(ROOMY).await.seal_key("later".into()).await.as_ref(), Ok(&keys[0]));
+        assert_eq!(
+            place
+                .open(ROOMY)
+                .await
+                .seal_key("later".into())
+                .await
+                .as_ref(),
+            Ok(&keys[0])
+        );
     }
 }

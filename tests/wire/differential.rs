@@ -12,23 +12,49 @@ use serde_json::{Value, json};
 #[test]
 fn fixtures_and_vectors() {
     // The slow implementation knows no engines: it keeps their ids, and calls that the client does not allow.
-    let captures = captures().into_iter().map(|fixture| Case { engine: "auto".to_owned(), ..fixture.case });
+    let captures = captures().into_iter().map(|fixture| Case {
+        engine: "auto".to_owned(),
+        ..fixture.case
+    });
     let captures = captures.filter(|case| !case.wants_one_call());
     // The slow implementation does not parse Harmony.
     let vectors = vectors().into_iter().map(|(case, _)| case);
     let cases = captures.chain(vectors).filter(|case| !case.parses_text());
     let wrong: Vec<String> = cases.filter_map(|case| both(&case).err()).collect();
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Chunks that differ in little but their text: the JSON around the text, and the texts that may be put there.
 const AROUND: [(&str, &str); 6] = [
-    (r#"{"index":0,"delta":{"content":""#, r#""},"logprobs":null,"finish_reason":null,"token_ids":null}"#),
-    (r#"{"index":0,"delta":{"reasoning_content":""#, r#""},"logprobs":null,"finish_reason":null}"#),
-    (r#"{"index":0,"delta":{"role":"assistant","content":""#, r#""},"finish_reason":null,"new":"key"}"#),
-    (r#"{"index":0,"delta":{"content":""#, r#""},"finish_reason":"stop","stop_reason":null}"#),
-    (r#"{"index":0,"text":""#, r#"","logprobs":null,"finish_reason":null}"#),
-    (r#"{"index":1,"delta":{"content":""#, r#"","reasoning":null},"finish_reason":null}"#),
+    (
+        r#"{"index":0,"delta":{"content":""#,
+        r#""},"logprobs":null,"finish_reason":null,"token_ids":null}"#,
+    ),
+    (
+        r#"{"index":0,"delta":{"reasoning_content":""#,
+        r#""},"logprobs":null,"finish_reason":null}"#,
+    ),
+    (
+        r#"{"index":0,"delta":{"role":"assistant","content":""#,
+        r#""},"finish_reason":null,"new":"key"}"#,
+    ),
+    (
+        r#"{"index":0,"delta":{"content":""#,
+        r#""},"finish_reason":"stop","stop_reason":null}"#,
+    ),
+    (
+        r#"{"index":0,"text":""#,
+        r#"","logprobs":null,"finish_reason":null}"#,
+    ),
+    (
+        r#"{"index":1,"delta":{"content":""#,
+        r#"","reasoning":null},"finish_reason":null}"#,
+    ),
 ];
 const TEXTS: [&[u8]; 16] = [
     b" word",
@@ -51,7 +77,10 @@ const TEXTS: [&[u8]; 16] = [
 
 fn like_chunks() -> impl Strategy<Value = slow::Case> {
     let text = prop_oneof![6 => 0..1_usize, 3 => 0..TEXTS.len()];
-    let runs = proptest::collection::vec((0..AROUND.len(), proptest::collection::vec(text, 1..7)), 1..6);
+    let runs = proptest::collection::vec(
+        (0..AROUND.len(), proptest::collection::vec(text, 1..7)),
+        1..6,
+    );
     (runs, 0..8_u8).prop_map(|(runs, options)| {
         let legacy = options & 1 != 0;
         let mut input = Vec::new();
@@ -91,14 +120,21 @@ fn like_chunks() -> impl Strategy<Value = slow::Case> {
 fn object(choice: &Value, usage: Option<u8>) -> String {
     let usage = usage
         .map(|tokens| json!({"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}));
-    let choices = if choice.is_null() { json!([]) } else { json!([choice]) };
+    let choices = if choice.is_null() {
+        json!([])
+    } else {
+        json!([choice])
+    };
     json!({"id": "a", "created": 1, "model": "m", "choices": choices, "usage": usage}).to_string()
 }
 
 /// Calls with arguments that are mostly no JSON, in one piece or several, mixed with each other or with text, in an
 /// answer that ends, is cut or breaks off.
 fn garbled_calls() -> impl Strategy<Value = slow::Case> {
-    let call = (slow::random::garbled(), proptest::collection::vec(any::<proptest::sample::Index>(), 0..4));
+    let call = (
+        slow::random::garbled(),
+        proptest::collection::vec(any::<proptest::sample::Index>(), 0..4),
+    );
     let calls = proptest::collection::vec(call, 1..4);
     let repair = proptest::sample::select(vec!["off", "tail", "json"]);
     let finish = proptest::sample::select(vec!["tool_calls", "stop", "length", ""]);

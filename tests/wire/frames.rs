@@ -18,7 +18,9 @@ use std::time::Duration;
 
 fn params(case: &Case) -> FilterParams {
     let mut request = case.request.clone();
-    request.as_object_mut().map(|request| request.remove("request_id"));
+    request
+        .as_object_mut()
+        .map(|request| request.remove("request_id"));
     let options = serde_json::from_value(case.options.clone()).unwrap();
     let engine = named(&case.engine).or_else(|| named("auto")).unwrap();
     FilterParams {
@@ -28,31 +30,59 @@ fn params(case: &Case) -> FilterParams {
         route: Route::new(engine, Arc::new(options), 4 << 20),
         status: case.status,
         ending: case.ending,
-        stamp: Stamp { id: AnswerId(2), now: case.now + 1, seed: 2, ..Stamp::default() },
+        stamp: Stamp {
+            id: AnswerId(2),
+            now: case.now + 1,
+            seed: 2,
+            ..Stamp::default()
+        },
         limits: Limits::default(),
         shown: false,
     }
 }
 
 fn sides<'a>(case: &'a Case, client: &'a str, pieces: &'a [RecordedPiece]) -> [Side<'a>; 2] {
-    let is_stream = client.starts_with("data:") || client.starts_with("event:") || client.starts_with(':');
+    let is_stream =
+        client.starts_with("data:") || client.starts_with("event:") || client.starts_with(':');
     [
-        Side { body: &case.input, pieces: &[], is_stream: case.events, is_socket: false },
-        Side { body: client.as_bytes(), pieces, is_stream, is_socket: false },
+        Side {
+            body: &case.input,
+            pieces: &[],
+            is_stream: case.events,
+            is_socket: false,
+        },
+        Side {
+            body: client.as_bytes(),
+            pieces,
+            is_stream,
+            is_socket: false,
+        },
     ]
 }
 
 fn texts(rows: &[FrameRow<'_>]) -> (String, String) {
-    let engine = rows.iter().filter_map(|row| row.engine.as_ref()).map(|frame| &*frame.text);
-    let client = rows.iter().flat_map(|row| &row.client).map(|frame| &*frame.text);
+    let engine = rows
+        .iter()
+        .filter_map(|row| row.engine.as_ref())
+        .map(|frame| &*frame.text);
+    let client = rows
+        .iter()
+        .flat_map(|row| &row.client)
+        .map(|frame| &*frame.text);
     (engine.collect(), client.collect())
 }
 
 fn explained<'a>(case: &'a Case, client: &'a str) -> Vec<FrameRow<'a>> {
     let [engine, to] = sides(case, client, &[]);
-    let rows = explained_rows(params(case), &engine, &to).unwrap_or_else(|_| relayed_rows(&engine, &to));
+    let rows =
+        explained_rows(params(case), &engine, &to).unwrap_or_else(|_| relayed_rows(&engine, &to));
     let own = String::from_utf8_lossy(&case.input);
-    assert_eq!(texts(&rows), (own.into_owned(), client.to_owned()), "{}", case.name);
+    assert_eq!(
+        texts(&rows),
+        (own.into_owned(), client.to_owned()),
+        "{}",
+        case.name
+    );
     rows
 }
 
@@ -61,7 +91,13 @@ fn check(case: &Case) {
     let answer = case.run(&Cut::Whole);
     let rows = explained(case, &answer.body);
     let is_stream = case.events && case.streams() && answer.status == 200;
-    if !is_stream || explained_rows(params(case), &sides(case, "", &[])[0], &sides(case, "", &[])[1]).is_err()
+    if !is_stream
+        || explained_rows(
+            params(case),
+            &sides(case, "", &[])[0],
+            &sides(case, "", &[])[1],
+        )
+        .is_err()
     {
         return;
     }
@@ -82,8 +118,14 @@ fn check(case: &Case) {
 
 #[test]
 fn fixtures_stand_beside_what_made_them() {
-    let fixtures = captures().into_iter().chain(responses()).map(|fixture| fixture.case);
-    let vectors = vectors().into_iter().chain(response_vectors()).map(|(case, _)| case);
+    let fixtures = captures()
+        .into_iter()
+        .chain(responses())
+        .map(|fixture| fixture.case);
+    let vectors = vectors()
+        .into_iter()
+        .chain(response_vectors())
+        .map(|(case, _)| case);
     fixtures
         .chain(vectors)
         .filter(|case| String::from_utf8(case.input.clone()).is_ok())
@@ -102,22 +144,35 @@ fn messages_lose_nothing() {
 #[test]
 fn changes_have_their_rules_and_rows() {
     let fixtures = captures();
-    let fixture = fixtures.iter().find(|fixture| fixture.folder.ends_with("vllm/reasoning")).unwrap();
+    let fixture = fixtures
+        .iter()
+        .find(|fixture| fixture.folder.ends_with("vllm/reasoning"))
+        .unwrap();
     let answer = fixture.case.run(&Cut::Whole);
     let rows = explained(&fixture.case, &answer.body);
     let with = |rule: &str| {
-        rows.iter().filter(|row| row.changes.iter().any(|change| change.rule == Some(rule))).count()
+        rows.iter()
+            .filter(|row| row.changes.iter().any(|change| change.rule == Some(rule)))
+            .count()
     };
     assert_eq!(with("role_content"), 1);
     assert!(
-        rows[0].changes.iter().any(|change| change.effect.to_string() == "dropped: content \"\""),
+        rows[0]
+            .changes
+            .iter()
+            .any(|change| change.effect.to_string() == "dropped: content \"\""),
         "{:?}",
         rows[0]
     );
     assert!(with("reasoning_name") > 10, "one in each row");
-    let renamed =
-        rows.iter().flat_map(|row| &row.changes).find(|change| change.rule == Some("reasoning_name"));
-    assert_eq!(renamed.unwrap().effect.to_string(), "reasoning → reasoning_content, reasoning");
+    let renamed = rows
+        .iter()
+        .flat_map(|row| &row.changes)
+        .find(|change| change.rule == Some("reasoning_name"));
+    assert_eq!(
+        renamed.unwrap().effect.to_string(),
+        "reasoning → reasoning_content, reasoning"
+    );
 }
 
 /// A refused event and those after it are not reported as held: no part of them comes later.
@@ -128,12 +183,20 @@ fn a_refused_event_and_what_follows_are_told_as_such() {
             "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{text}}}}}]}}\n\n"
         )
     };
-    let input = [chunk("\"a\""), chunk("5"), chunk("\"b\""), "data: [DONE]\n\n".to_owned()].concat();
+    let input = [
+        chunk("\"a\""),
+        chunk("5"),
+        chunk("\"b\""),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+    .concat();
     let route = |options| Route::new(named("vllm").unwrap(), Arc::new(options), 4 << 20);
     let params = |options| FilterParams {
         api: Some(Api::Chat),
         to: Some(Api::Chat),
-        request: Some(Bytes::from_static(br#"{"model":"m","messages":[],"stream":true}"#)),
+        request: Some(Bytes::from_static(
+            br#"{"model":"m","messages":[],"stream":true}"#,
+        )),
         route: route(options),
         status: 200,
         ending: Ending::Clean,
@@ -141,23 +204,51 @@ fn a_refused_event_and_what_follows_are_told_as_such() {
         limits: Limits::default(),
         shown: false,
     };
-    let engine = Side { body: input.as_bytes(), pieces: &[], is_stream: true, is_socket: false };
-    let nothing = Side { body: &[], pieces: &[], is_stream: true, is_socket: false };
+    let engine = Side {
+        body: input.as_bytes(),
+        pieces: &[],
+        is_stream: true,
+        is_socket: false,
+    };
+    let nothing = Side {
+        body: &[],
+        pieces: &[],
+        is_stream: true,
+        is_socket: false,
+    };
     let told = |options| -> Vec<Vec<(Option<&str>, String)>> {
         let rows = explained_rows(params(options), &engine, &nothing).unwrap();
         let of = |row: FrameRow<'_>| {
-            row.changes.into_iter().map(|change| (change.rule, change.effect.to_string())).collect()
+            row.changes
+                .into_iter()
+                .map(|change| (change.rule, change.effect.to_string()))
+                .collect()
         };
         rows.into_iter().map(of).collect()
     };
     let after = (Some("after_done"), Rule::AfterDone.what().to_owned());
     let rows = told(Options::default());
-    assert_eq!(rows[1], [(None, "refused: the answer failed here".to_owned())]);
+    assert_eq!(
+        rows[1],
+        [(None, "refused: the answer failed here".to_owned())]
+    );
     assert_eq!(rows[2..4], [vec![after.clone()], vec![after]]);
     // Where such events are skipped, the rest is read.
-    let rows = told(Options { invalid_event: InvalidEvent::Skip, ..Options::default() });
-    assert_eq!(rows[1], [(Some("invalid_skipped"), "dropped: content 5".to_owned())]);
-    assert!(rows[2..].iter().flatten().all(|(rule, _)| *rule != Some("after_done")), "{rows:?}");
+    let rows = told(Options {
+        invalid_event: InvalidEvent::Skip,
+        ..Options::default()
+    });
+    assert_eq!(
+        rows[1],
+        [(Some("invalid_skipped"), "dropped: content 5".to_owned())]
+    );
+    assert!(
+        rows[2..]
+            .iter()
+            .flatten()
+            .all(|(rule, _)| *rule != Some("after_done")),
+        "{rows:?}"
+    );
 }
 
 proptest! {

@@ -12,8 +12,11 @@ use std::time::Duration;
 use targets::{ALL, Target};
 
 /// Time limit for one input: 100 ms in release builds. A debug build beside other tests takes longer.
-const LIMIT: Duration =
-    if cfg!(debug_assertions) { Duration::from_secs(20) } else { Duration::from_millis(100) };
+const LIMIT: Duration = if cfg!(debug_assertions) {
+    Duration::from_secs(20)
+} else {
+    Duration::from_millis(100)
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
@@ -21,10 +24,15 @@ fn folder() -> PathBuf {
 
 /// Returns the files of a folder, sorted by name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    paths.into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect()
+    paths
+        .into_iter()
+        .map(|path| (path.display().to_string(), std::fs::read(path).unwrap()))
+        .collect()
 }
 
 /// Returns inputs that once broke a target.
@@ -44,7 +52,10 @@ fn replay(name: &str) {
     let target = Target::named(name);
     let seeds = (target.seeds)();
     assert!(seeds.len() > 5, "{} seeds", seeds.len());
-    let numbered = seeds.into_iter().enumerate().map(|(at, seed)| (format!("seed {at}"), seed));
+    let numbered = seeds
+        .into_iter()
+        .enumerate()
+        .map(|(at, seed)| (format!("seed {at}"), seed));
     for (input, data) in numbered.chain(found(target)).chain(more(target)) {
         eprintln!("{name}: {input}, {} bytes", data.len());
         target.within(LIMIT, &data);
@@ -85,14 +96,19 @@ every_target!(replays);
 /// Writes the seeds for libFuzzer to the folder in `FUZZ_CORPUS`.
 #[test]
 fn corpus() {
-    let Some(place) = std::env::var_os("FUZZ_CORPUS") else { return };
+    let Some(place) = std::env::var_os("FUZZ_CORPUS") else {
+        return;
+    };
     for target in ALL {
         let place = Path::new(&place).join(target.name);
         std::fs::create_dir_all(&place).unwrap();
         let known = found(target).into_iter().map(|(_, data)| data);
         for seed in (target.seeds)().into_iter().chain(known) {
-            let name: String =
-                Sha256::digest(&seed).iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+            let name: String = Sha256::digest(&seed)
+                .iter()
+                .take(10)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
             std::fs::write(place.join(name), seed).unwrap();
         }
     }

@@ -26,7 +26,11 @@ fn check(folder: &Path, name: &str, got: &str, wrong: &mut Vec<String>) {
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     if kept != got {
-        let at = kept.lines().zip(got.lines()).position(|(kept, got)| kept != got).unwrap_or(0);
+        let at = kept
+            .lines()
+            .zip(got.lines())
+            .position(|(kept, got)| kept != got)
+            .unwrap_or(0);
         let line = |text: &str| text.lines().nth(at).unwrap_or("").to_owned();
         wrong.push(format!(
             "{}: line {}\n  kept {}\n  got  {}",
@@ -50,8 +54,18 @@ fn every_capture_as_kept() {
         };
         check(&fixture.folder, name, &body, &mut wrong);
         if (200..300).contains(&fixture.case.status) {
-            check(&fixture.folder, "events.txt", &fixture.case.transcript(), &mut wrong);
+            check(
+                &fixture.folder,
+                "events.txt",
+                &fixture.case.transcript(),
+                &mut wrong,
+            );
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

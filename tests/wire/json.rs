@@ -15,7 +15,11 @@ fn recorded(place: &Path, all: &mut Vec<String>) {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => all.push(text),
                 Some("sse") => {
-                    all.extend(text.lines().filter_map(|line| line.strip_prefix("data: ")).map(Into::into));
+                    all.extend(
+                        text.lines()
+                            .filter_map(|line| line.strip_prefix("data: "))
+                            .map(Into::into),
+                    );
                 }
                 _ => {}
             }
@@ -26,7 +30,10 @@ fn recorded(place: &Path, all: &mut Vec<String>) {
 #[test]
 fn reads_what_the_reference_reads_of_fixtures_whole_and_broken() {
     let mut all = Vec::new();
-    recorded(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"), &mut all);
+    recorded(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"),
+        &mut all,
+    );
     all.sort();
     all.dedup();
     let (mut whole, mut broken) = (0, 0);
@@ -39,11 +46,15 @@ fn reads_what_the_reference_reads_of_fixtures_whole_and_broken() {
             for bit in 0..8 {
                 let mut bytes = text.clone().into_bytes();
                 bytes[at] ^= 1 << bit;
-                broken += usize::from(String::from_utf8(bytes).is_ok_and(|flipped| !agree(&flipped)));
+                broken +=
+                    usize::from(String::from_utf8(bytes).is_ok_and(|flipped| !agree(&flipped)));
             }
         }
     }
-    assert!(whole > 1000 && broken > 10_000, "{whole} whole, {broken} broken");
+    assert!(
+        whole > 1000 && broken > 10_000,
+        "{whole} whole, {broken} broken"
+    );
 }
 
 #[test]
@@ -55,7 +66,11 @@ fn reads_what_the_reference_reads_at_every_place_of_a_string() {
         }
         for special in ["\\\"", "\\\\", "\"", "\\", "\u{1f}"] {
             for next in 0..0x80 {
-                agree(&format!("\"{}{special}{}bcdefgh\"", "a".repeat(before), char::from(next)));
+                agree(&format!(
+                    "\"{}{special}{}bcdefgh\"",
+                    "a".repeat(before),
+                    char::from(next)
+                ));
             }
         }
     }
@@ -144,9 +159,9 @@ fn escapes_in_strings_and_keys() {
 }
 
 const TOKENS: &[&str] = &[
-    "{", "}", "[", "]", ",", ":", "{\"", "\":", "\"", "\"a\"", "\"\\", "\\u", "\\ud83d", "\\ude00", "\\n",
-    "\\/", "\\x", "00", "0", "12", "-", ".", "e", "E", "+", "null", "true", "false", "nul", " ", "\n", "\t",
-    "\r", "é", "😀", "\u{1}", "\u{7f}", "/",
+    "{", "}", "[", "]", ",", ":", "{\"", "\":", "\"", "\"a\"", "\"\\", "\\u", "\\ud83d", "\\ude00",
+    "\\n", "\\/", "\\x", "00", "0", "12", "-", ".", "e", "E", "+", "null", "true", "false", "nul",
+    " ", "\n", "\t", "\r", "é", "😀", "\u{1}", "\u{7f}", "/",
 ];
 
 fn value() -> impl Strategy<Value = String> {
@@ -161,8 +176,11 @@ fn value() -> impl Strategy<Value = String> {
         let join = |all: Vec<String>| all.join(" ,\n");
         prop_oneof![
             prop::collection::vec(inner, 0..5).prop_map(move |all| format!("[{}\t]", join(all))),
-            prop::collection::vec(member.prop_map(|(key, value)| format!("{key}:{value}")), 0..5)
-                .prop_map(move |all| format!(" {{ {}}}", join(all))),
+            prop::collection::vec(
+                member.prop_map(|(key, value)| format!("{key}:{value}")),
+                0..5
+            )
+            .prop_map(move |all| format!(" {{ {}}}", join(all))),
         ]
     })
 }

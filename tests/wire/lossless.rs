@@ -16,14 +16,21 @@ use serde_json::Value;
 fn cases() -> impl Iterator<Item = Case> {
     let captures = captures().into_iter().map(|fixture| fixture.case);
     let vectors = vectors().into_iter().map(|(case, _)| case);
-    captures.chain(vectors).filter(|case| !case.parses_text() && !case.wants_one_call())
+    captures
+        .chain(vectors)
+        .filter(|case| !case.parses_text() && !case.wants_one_call())
 }
 
 #[test]
 fn captures_and_vectors() {
     let cases: Vec<Case> = cases().collect();
     let wrong: Vec<String> = cases.iter().filter_map(|case| check(case).err()).collect();
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The same answers, collected for a client without a stream, and streamed to a client that wants one.
@@ -37,13 +44,23 @@ fn nothing_is_lost_in_the_other_form() {
         request.remove("stream_options");
         wrong.extend(check(&case).err());
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn one_answer_in_both_forms() {
     let wrong: Vec<String> = cases().filter_map(|case| both_forms(&case).err()).collect();
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }
 
 proptest! {

@@ -11,18 +11,31 @@ use proptest::prelude::*;
 use samewire::wire::{Api, Ending, OutputBuffer};
 use serde_json::{Value, json};
 
-const OPTIONS: [&str; 3] = ["{}", r#"{"messages_thinking":"omitted"}"#, r#"{"messages_thinking":"none"}"#];
+const OPTIONS: [&str; 3] = [
+    "{}",
+    r#"{"messages_thinking":"omitted"}"#,
+    r#"{"messages_thinking":"none"}"#,
+];
 
 /// Converts a chat case into one with a client of Messages.
 fn of_chat(case: &Case, stream: bool, options: &str) -> Case {
     let request = json!({"model": "m", "stream": stream, "messages": []});
     let options = serde_json::from_str(options).unwrap();
-    Case { api: Api::Messages, request, options, ..case.clone() }
+    Case {
+        api: Api::Messages,
+        request,
+        options,
+        ..case.clone()
+    }
 }
 
 fn chats() -> impl Iterator<Item = Case> {
-    let asked_once = |case: &Case| case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1;
-    captures().into_iter().map(|fixture| fixture.case).filter(asked_once)
+    let asked_once =
+        |case: &Case| case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1;
+    captures()
+        .into_iter()
+        .map(|fixture| fixture.case)
+        .filter(asked_once)
 }
 
 #[test]
@@ -32,12 +45,21 @@ fn recorded_answers() {
         for stream in [true, false] {
             for case in chats().map(|case| of_chat(&case, stream, options)) {
                 seen += 1;
-                wrong.extend(check(&case, &[7, 3]).err().map(|wrong| format!("{}: {wrong}", case.name)));
+                wrong.extend(
+                    check(&case, &[7, 3])
+                        .err()
+                        .map(|wrong| format!("{}: {wrong}", case.name)),
+                );
             }
         }
     }
     assert!(seen > 500, "{seen} answers");
-    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -68,28 +90,44 @@ proptest! {
 #[test]
 fn a_cut_answer_never_looks_finished() {
     let mut seen = 0;
-    let vectors =
-        message_vectors().into_iter().map(|(case, _)| case).filter(|case| case.status == 200 && case.events);
+    let vectors = message_vectors()
+        .into_iter()
+        .map(|(case, _)| case)
+        .filter(|case| case.status == 200 && case.events);
     for case in vectors {
         let whole = case.run(&Cut::Whole);
         for at in cuts(&case.input) {
             for ending in [Ending::Clean, Ending::Reset, Ending::Timeout] {
-                let cut = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
+                let cut = Case {
+                    input: case.input[..at].to_vec(),
+                    ending,
+                    ..case.clone()
+                };
                 let answer = cut.run(&Cut::Whole);
                 seen += 1;
                 if answer.status != 200 {
                     continue;
                 }
                 if !case.streams() {
-                    assert_eq!(complete(&answer), complete(&whole), "{} cut at {at}", case.name);
+                    assert_eq!(
+                        complete(&answer),
+                        complete(&whole),
+                        "{} cut at {at}",
+                        case.name
+                    );
                     continue;
                 }
-                let folded =
-                    fold(&answer.body).unwrap_or_else(|wrong| panic!("{} cut at {at}: {wrong}", case.name));
+                let folded = fold(&answer.body)
+                    .unwrap_or_else(|wrong| panic!("{} cut at {at}: {wrong}", case.name));
                 let says_end = ["finish_reason\":\"", "stop_reason\":\""]
                     .iter()
                     .any(|word| String::from_utf8_lossy(&cut.input).contains(word));
-                assert!(folded.error.is_some() || says_end, "{} cut at {at}: {}", case.name, answer.body);
+                assert!(
+                    folded.error.is_some() || says_end,
+                    "{} cut at {at}: {}",
+                    case.name,
+                    answer.body
+                );
             }
         }
     }
@@ -108,7 +146,10 @@ fn complete(answer: &Answer) -> Value {
 fn engines_cannot_be_told_apart() {
     let vectors = message_vectors();
     let of = |name: &str| {
-        let (case, _) = vectors.iter().find(|(case, _)| case.name.starts_with(name)).unwrap();
+        let (case, _) = vectors
+            .iter()
+            .find(|(case, _)| case.name.starts_with(name))
+            .unwrap();
         case.run(&Cut::Whole)
     };
     assert_eq!(of("msg-040"), of("msg-041"));
@@ -118,18 +159,27 @@ fn engines_cannot_be_told_apart() {
 #[test]
 fn a_limit_of_nothing_has_no_answer() {
     let vectors = message_vectors();
-    let (case, _) = vectors.iter().find(|(case, _)| case.name == "msg-005-reasoning-text-tool").unwrap();
+    let (case, _) = vectors
+        .iter()
+        .find(|(case, _)| case.name == "msg-005-reasoning-text-tool")
+        .unwrap();
     let mut case = case.clone();
     case.request["max_tokens"] = json!(0);
     let streamed = fold(&case.run(&Cut::Whole).body).unwrap();
     assert_eq!(streamed.error, None);
     assert_eq!(
-        (&streamed.message["content"], &streamed.message["stop_reason"]),
+        (
+            &streamed.message["content"],
+            &streamed.message["stop_reason"]
+        ),
         (&json!([]), &json!("max_tokens"))
     );
     case.request["stream"] = json!(false);
     let whole: Value = serde_json::from_str(&case.run(&Cut::Whole).body).unwrap();
-    assert_eq!((&whole["content"], &whole["stop_reason"]), (&json!([]), &json!("max_tokens")));
+    assert_eq!(
+        (&whole["content"], &whole["stop_reason"]),
+        (&json!([]), &json!("max_tokens"))
+    );
 }
 
 /// The official libraries fail on arguments that are white space alone.
@@ -151,9 +201,15 @@ fn white_space_before_arguments_waits() {
         let chunks = pieces.iter().map(|piece| chunk(piece)).chain([end.clone()]);
         let input: String = chunks.map(|chunk| format!("data: {chunk}\n\n")).collect();
         let (case, _) = message_vectors().swap_remove(0);
-        let case = Case { input: (input + "data: [DONE]\n\n").into_bytes(), ..case };
+        let case = Case {
+            input: (input + "data: [DONE]\n\n").into_bytes(),
+            ..case
+        };
         let folded = fold(&case.run(&Cut::Whole).body).unwrap();
-        assert_eq!(folded.message["content"][0]["input"], expected, "{pieces:?}");
+        assert_eq!(
+            folded.message["content"][0]["input"], expected,
+            "{pieces:?}"
+        );
         check(&case, &[4, 9]).unwrap();
     }
 }
@@ -163,18 +219,30 @@ fn white_space_before_arguments_waits() {
 fn fault_u56_arguments_behind_the_end_of_their_call() {
     let chunk = |delta: Value| json!({"id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta}]});
     let call = |index: u64, args: &str| {
-        chunk(json!({"tool_calls": [{"index": index, "id": format!("c{index}"), "function": {
-            "name": "f", "arguments": args,
-        }}]}))
+        chunk(
+            json!({"tool_calls": [{"index": index, "id": format!("c{index}"), "function": {
+                "name": "f", "arguments": args,
+            }}]}),
+        )
     };
     let more = chunk(json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"b\":2}"}}]}));
     let chunks = [call(0, "{}"), call(1, "{}"), more];
-    let input: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+    let input: String = chunks
+        .iter()
+        .map(|chunk| format!("data: {chunk}\n\n"))
+        .collect();
     let (case, _) = message_vectors().swap_remove(0);
-    let case = Case { input: input.into_bytes(), engine: "generic".to_owned(), ..case };
+    let case = Case {
+        input: input.into_bytes(),
+        engine: "generic".to_owned(),
+        ..case
+    };
     let folded = fold(&case.run(&Cut::Whole).body).unwrap();
     let error = folded.error.unwrap();
-    assert_eq!(error["error"]["details"]["error_code"], "upstream_invalid_tool_call", "{error}");
+    assert_eq!(
+        error["error"]["details"]["error_code"], "upstream_invalid_tool_call",
+        "{error}"
+    );
     assert_eq!(folded.message["content"][0]["input"], json!({}));
     // Nothing more is read, and an object is not an empty success.
     let mut rewriter = case.rewriter(false);
@@ -184,7 +252,10 @@ fn fault_u56_arguments_behind_the_end_of_their_call() {
     let mut whole = case.clone();
     whole.request["stream"] = json!(false);
     let answer = whole.run(&Cut::Whole);
-    assert!(answer.status == 500 && answer.body.contains("upstream_invalid_tool_call"), "{answer:?}");
+    assert!(
+        answer.status == 500 && answer.body.contains("upstream_invalid_tool_call"),
+        "{answer:?}"
+    );
 }
 
 /// Returns the events that a client gets of an engine's own events.
@@ -195,10 +266,17 @@ fn native(events: &[Value]) -> Value {
         json!({"type": "message_stop"}),
     ];
     let all = [&[start], events, &end].concat();
-    let input: String = all.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let input: String = all
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
     let (case, _) = message_vectors().swap_remove(0);
-    let case =
-        Case { input: input.into_bytes(), upstream: Api::Messages, engine: "generic".to_owned(), ..case };
+    let case = Case {
+        input: input.into_bytes(),
+        upstream: Api::Messages,
+        engine: "generic".to_owned(),
+        ..case
+    };
     let folded = fold(&case.run(&Cut::Whole).body).unwrap();
     assert_eq!(folded.error, None);
     folded.message
@@ -219,8 +297,7 @@ fn stopped(index: u64) -> Value {
 /// Calls without arguments, and blocks that samewire does not model, keep their places.
 #[test]
 fn native_blocks_stay_in_order() {
-    let call =
-        |name: &str, input: Value| json!({"type": "tool_use", "id": name, "name": name, "input": input});
+    let call = |name: &str, input: Value| json!({"type": "tool_use", "id": name, "name": name, "input": input});
     let empty = json!({"type": "text", "text": ""});
     let message = native(&[
         started(0, call("f", json!({}))),
@@ -228,7 +305,10 @@ fn native_blocks_stay_in_order() {
         started(1, empty.clone()),
         text(1, "a"),
         stopped(1),
-        started(2, json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+        started(
+            2,
+            json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}),
+        ),
         json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{}"}}),
         stopped(2),
         started(3, empty.clone()),
@@ -238,9 +318,16 @@ fn native_blocks_stay_in_order() {
         text(4, "c"),
         stopped(4),
     ]);
-    let kinds: Vec<_> =
-        message["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
-    assert_eq!(kinds, ["tool_use", "text", "server_tool_use", "text", "text"]);
+    let kinds: Vec<_> = message["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["type"].clone())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["tool_use", "text", "server_tool_use", "text", "text"]
+    );
     assert_eq!(message["content"][4]["text"], "c");
     // A call that continues after others.
     let piece = |index: u64, json: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}});
@@ -248,7 +335,10 @@ fn native_blocks_stay_in_order() {
     let message = native(&[
         started(0, call("f", json!({}))),
         piece(0, "{\"a\":"),
-        started(1, json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+        started(
+            1,
+            json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}),
+        ),
         piece(1, "{}"),
         stopped(1),
         started(2, thinking),
@@ -258,7 +348,10 @@ fn native_blocks_stay_in_order() {
         stopped(0),
     ]);
     let blocks = message["content"].as_array().unwrap();
-    assert_eq!((&blocks[0]["input"], &blocks[1]["type"]), (&json!({"a": 1}), &json!("server_tool_use")));
+    assert_eq!(
+        (&blocks[0]["input"], &blocks[1]["type"]),
+        (&json!({"a": 1}), &json!("server_tool_use"))
+    );
     assert_eq!(blocks[2]["signature"], "own");
     // The whole input comes with the start, of two calls whose blocks overlap.
     let message = native(&[
@@ -267,8 +360,12 @@ fn native_blocks_stay_in_order() {
         stopped(1),
         stopped(0),
     ]);
-    let inputs: Vec<_> =
-        message["content"].as_array().unwrap().iter().map(|block| block["input"].clone()).collect();
+    let inputs: Vec<_> = message["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|block| block["input"].clone())
+        .collect();
     assert_eq!(inputs, [json!({"a": 1}), json!({"b": 2})]);
     assert_eq!(message["stop_reason"], "tool_use");
 }
@@ -282,9 +379,16 @@ fn native_counts_add_up() {
             json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}),
             json!({"type": "message_stop"}),
         ];
-        let input: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let input: String = events
+            .iter()
+            .map(|event| format!("data: {event}\n\n"))
+            .collect();
         let (case, _) = message_vectors().swap_remove(0);
-        let case = Case { input: input.into_bytes(), upstream: Api::Messages, ..case };
+        let case = Case {
+            input: input.into_bytes(),
+            upstream: Api::Messages,
+            ..case
+        };
         fold(&case.run(&Cut::Whole).body).unwrap().message["usage"].clone()
     };
     assert_eq!(
@@ -306,12 +410,18 @@ fn what_waits_behind_a_call_is_bounded() {
         format!("data: {chunk}\n\n").into_bytes()
     };
     let (case, _) = message_vectors().swap_remove(0);
-    let mut rewriter = Case { engine: "generic".to_owned(), ..case }.rewriter(false);
+    let mut rewriter = Case {
+        engine: "generic".to_owned(),
+        ..case
+    }
+    .rewriter(false);
     let mut out = OutputBuffer::default();
-    let call =
-        json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{\"a\":"}}]});
+    let call = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{\"a\":"}}]});
     rewriter.push(&chunk(call), &mut out);
-    let (text, thought) = (chunk(json!({"content": "x"})), chunk(json!({"reasoning": "y"})));
+    let (text, thought) = (
+        chunk(json!({"content": "x"})),
+        chunk(json!({"reasoning": "y"})),
+    );
     let mut pieces = 0;
     while !rewriter.progress().ended {
         rewriter.push(if pieces % 2 == 0 { &text } else { &thought }, &mut out);
@@ -321,6 +431,13 @@ fn what_waits_behind_a_call_is_bounded() {
     assert!(pieces > 10_000, "{pieces}");
     let body = String::from_utf8(out.to_vec()).unwrap();
     let error = fold(&body).unwrap().error.unwrap();
-    assert_eq!(error["error"]["details"]["error_code"], "upstream_invalid_tool_call");
-    assert!(body.len() < 4_000, "nothing that waited is sent: {} bytes", body.len());
+    assert_eq!(
+        error["error"]["details"]["error_code"],
+        "upstream_invalid_tool_call"
+    );
+    assert!(
+        body.len() < 4_000,
+        "nothing that waited is sent: {} bytes",
+        body.len()
+    );
 }

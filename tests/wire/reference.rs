@@ -33,16 +33,25 @@ fn worked_examples() {
 
 /// Returns the case in which an engine sends this answer.
 fn again(case: &Case, answer: &Answer) -> Case {
-    Case { upstream_status: answer.status, input: answer.body.clone(), ..case.clone() }
+    Case {
+        upstream_status: answer.status,
+        input: answer.body.clone(),
+        ..case.clone()
+    }
 }
 
 fn vectors() -> Vec<Vector> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/vectors");
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
     let mut vectors = Vec::new();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+    for path in paths.iter().filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    }) {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = Json::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
         let value = text.value();
@@ -90,9 +99,10 @@ impl Vector {
             "{name} {round}: {body}"
         );
         let headers: BTreeMap<String, String> = match self.value["expected_headers"].as_object() {
-            Some(headers) => {
-                headers.iter().map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned())).collect()
-            }
+            Some(headers) => headers
+                .iter()
+                .map(|(k, v)| (k.clone(), v.as_str().unwrap().to_owned()))
+                .collect(),
             None => BTreeMap::new(),
         };
         assert_eq!(answer.headers, headers, "{name} {round}");

@@ -13,7 +13,12 @@ fn check(case: &Case) {
     assert_eq!(case.run(&Cut::Bytes), whole, "{} byte by byte", case.name);
     if case.input.len() <= 8 * APART {
         for at in 0..case.input.len() {
-            assert_eq!(case.run(&Cut::At(at)), whole, "{} cut at byte {at}", case.name);
+            assert_eq!(
+                case.run(&Cut::At(at)),
+                whole,
+                "{} cut at byte {at}",
+                case.name
+            );
         }
         return;
     }

@@ -18,7 +18,10 @@ use std::sync::Arc;
 fn expected(vector: &Value) -> Answer {
     let status = vector["expected_status"].as_u64().unwrap() as u16;
     let body = match vector["expected"].as_array() {
-        Some(lines) => lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect(),
+        Some(lines) => lines
+            .iter()
+            .map(|line| format!("{}\n", line.as_str().unwrap()))
+            .collect(),
         None => String::new(),
     };
     Answer { status, body }
@@ -31,8 +34,12 @@ fn expected_body(name: &str) -> String {
         #[serde(borrow)]
         expected_body: &'a serde_json::value::RawValue,
     }
-    let text =
-        std::fs::read_to_string(cases::fixtures().join("vectors").join(format!("{name}.json"))).unwrap();
+    let text = std::fs::read_to_string(
+        cases::fixtures()
+            .join("vectors")
+            .join(format!("{name}.json")),
+    )
+    .unwrap();
     let vector: Vector<'_> = serde_json::from_str(&text).unwrap();
     compact(vector.expected_body.get())
 }
@@ -58,17 +65,30 @@ fn compact(json: &str) -> String {
 #[test]
 fn every_vector_byte_for_byte() {
     let mut wrong = Vec::new();
-    let vectors: Vec<_> = vectors().into_iter().chain(response_vectors()).chain(message_vectors()).collect();
+    let vectors: Vec<_> = vectors()
+        .into_iter()
+        .chain(response_vectors())
+        .chain(message_vectors())
+        .collect();
     for (case, vector) in &vectors {
         let mut expected = expected(vector);
         if expected.body.is_empty() {
             expected.body = expected_body(&case.name);
         }
         let mut cuts = vec![Cut::Whole, Cut::Bytes];
-        let sizes: Vec<Vec<usize>> =
-            (1..=12).map(|seed| (1..40).map(|at| (at * seed * 2_654_435_761) % 97 + 1).collect()).collect();
+        let sizes: Vec<Vec<usize>> = (1..=12)
+            .map(|seed| {
+                (1..40)
+                    .map(|at| (at * seed * 2_654_435_761) % 97 + 1)
+                    .collect()
+            })
+            .collect();
         cuts.extend(sizes.iter().map(|sizes| Cut::Sizes(sizes)));
-        if let Some(got) = cuts.iter().map(|cut| case.run(cut)).find(|got| *got != expected) {
+        if let Some(got) = cuts
+            .iter()
+            .map(|cut| case.run(cut))
+            .find(|got| *got != expected)
+        {
             wrong.push(format!(
                 "{}\n  expected {} {}\n  got      {} {}",
                 case.name, expected.status, expected.body, got.status, got.body
@@ -84,25 +104,51 @@ fn every_vector_byte_for_byte() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} differ:\n{}",
+        wrong.len(),
+        vectors.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Returns the same answer as a Responses object: another encoder at the end of the same pipeline.
-fn as_response(request: &str, message: &str, finish: &str, reasoning: ResponsesReasoning) -> String {
+fn as_response(
+    request: &str,
+    message: &str,
+    finish: &str,
+    reasoning: ResponsesReasoning,
+) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
     let shape = shape(&ChatRequest::recall(Api::Chat, &body).unwrap(), &route);
-    let stamp = Stamp { id: AnswerId(1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
+    let stamp = Stamp {
+        id: AnswerId(1),
+        now: 1_779_866_860,
+        seed: 1,
+        ..Stamp::default()
+    };
     let asked = ResponsesRequest::recall(&body, &Options::default(), ResponsesMode::Chat).unwrap();
-    let reply = Reply { echo: asked.echo(), reasoning, ..Reply::default() };
+    let reply = Reply {
+        echo: asked.echo(),
+        reasoning,
+        ..Reply::default()
+    };
     let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));
     let input = format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{{"index":0,"message":{message},"finish_reason":"{finish}"}}]}}"#
     );
     let mut out = OutputBuffer::default();
-    rewriter
-        .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
+    rewriter.whole(
+        if message.starts_with("{\"id\"") {
+            message.as_bytes()
+        } else {
+            input.as_bytes()
+        },
+        &mut out,
+    );
     assert_eq!(rewriter.writer.failure(), None);
     String::from_utf8(out.to_vec()).unwrap()
 }
@@ -112,7 +158,12 @@ fn response_from_a_chat_object() {
     let name = "json-010-responses-from-chat";
     let file = std::fs::read(cases::fixtures().join(format!("vectors/{name}.json"))).unwrap();
     let vector: Value = serde_json::from_slice(&file).unwrap();
-    let got = as_response(&vector["request"].to_string(), vector["input"].as_str().unwrap(), "", Content);
+    let got = as_response(
+        &vector["request"].to_string(),
+        vector["input"].as_str().unwrap(),
+        "",
+        Content,
+    );
     assert_eq!(got, expected_body(name));
 }
 

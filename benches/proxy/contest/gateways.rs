@@ -25,13 +25,21 @@ impl Gateway {
     /// Reads `NAME=VERSION=PROGRAM`.
     pub(super) fn read(word: &str) -> io::Result<Self> {
         let mut parts = word.splitn(3, '=');
-        let (Some(name), Some(version), Some(program)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(name), Some(version), Some(program)) = (parts.next(), parts.next(), parts.next())
+        else {
             return Err(io::Error::other("--gateway NAME=VERSION=PROGRAM"));
         };
         if !KNOWN.contains(&name) {
-            return Err(io::Error::other(format!("no such gateway: {name}; known: {}", KNOWN.join(" "))));
+            return Err(io::Error::other(format!(
+                "no such gateway: {name}; known: {}",
+                KNOWN.join(" ")
+            )));
         }
-        Ok(Self { name: name.to_owned(), version: version.to_owned(), program: PathBuf::from(program) })
+        Ok(Self {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            program: PathBuf::from(program),
+        })
     }
 
     pub(super) fn program(&self) -> &Path {
@@ -49,7 +57,10 @@ impl Gateway {
     ) -> io::Result<()> {
         let port = listen.port().to_string();
         // Metrics listen on a fixed port otherwise.
-        let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let metrics = TcpListener::bind("127.0.0.1:0")?
+            .local_addr()?
+            .port()
+            .to_string();
         if self.name == "litellm" {
             let file = folder.join("litellm.yaml");
             fs::write(&file, litellm_yaml(engine))?;
@@ -58,17 +69,34 @@ impl Gateway {
                 .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
                 .env("LITELLM_LOG", "ERROR")
                 // Nobody has to show a key to the other proxies either.
-                .env("LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY", "true")
+                .env(
+                    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
+                    "true",
+                )
                 .arg("--config")
                 .arg(file)
-                .args(["--host", "127.0.0.1", "--port", &port, "--num_workers", &workers.to_string()]);
+                .args([
+                    "--host",
+                    "127.0.0.1",
+                    "--port",
+                    &port,
+                    "--num_workers",
+                    &workers.to_string(),
+                ]);
             return Ok(());
         }
         if self.name == "smg" {
             command.arg("launch");
         }
         command
-            .args(["--worker-urls", &format!("http://{engine}"), "--host", "127.0.0.1", "--port", &port])
+            .args([
+                "--worker-urls",
+                &format!("http://{engine}"),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                &port,
+            ])
             .args(["--policy", "round_robin", "--prometheus-port", &metrics]);
         // The default is a thread for each processor.
         command.env("TOKIO_WORKER_THREADS", workers.to_string());

@@ -40,7 +40,13 @@ fn load(
         }
         _ => engine.pin.others(&program),
     };
-    command.args(["load", scenario.name, &contestant.address.to_string(), &scale.to_string(), way.name()]);
+    command.args([
+        "load",
+        scenario.name,
+        &contestant.address.to_string(),
+        &scale.to_string(),
+        way.name(),
+    ]);
     if contestant.kind == Kind::Gateway {
         command.arg(LOOSE);
     }
@@ -55,7 +61,9 @@ pub(super) fn measure(
     engine: &Engine,
 ) -> io::Result<Figures> {
     let before = (contestant.cpu(), process::cpu(engine.child.id()));
-    let output = load(contestant, scenario, way, scale, engine)?.stderr(Stdio::inherit()).output()?;
+    let output = load(contestant, scenario, way, scale, engine)?
+        .stderr(Stdio::inherit())
+        .output()?;
     // Waits until the last connections are closed.
     sleep(Duration::from_millis(30));
     let after = (contestant.cpu(), process::cpu(engine.child.id()));
@@ -64,12 +72,16 @@ pub(super) fn measure(
     }
     let seen: Seen = serde_json::from_slice(&output.stdout)?;
     if let Some(complaint) = &seen.complaint {
-        eprintln!("\n{} in {}: {} failures, {complaint}", contestant.name, scenario.name, seen.failures);
+        eprintln!(
+            "\n{} in {}: {} failures, {complaint}",
+            contestant.name, scenario.name, seen.failures
+        );
     }
     let units = match scenario.unit {
         // Counts the engine's chunks, so that merging chunks is no advantage.
         Unit::Chunk => {
-            seen.requests as f64 * (scenario.chunks as f64 * scale).floor() + seen.requests as f64 * 4.0
+            seen.requests as f64 * (scenario.chunks as f64 * scale).floor()
+                + seen.requests as f64 * 4.0
         }
         Unit::Request => seen.requests as f64,
     }
@@ -103,19 +115,27 @@ pub(super) fn trial(
     let period = scenario.pace.period().as_secs_f64();
     // A paced stream needs some time in order to settle.
     let small = if period > 0.0 { 0.5 } else { scale.min(0.02) };
-    let figures =
-        measure(contestant, scenario, ClientApi::Chat, small, engine).map_err(|error| error.to_string())?;
+    let figures = measure(contestant, scenario, ClientApi::Chat, small, engine)
+        .map_err(|error| error.to_string())?;
     if let Some(complaint) = figures.complaint {
-        return Err(format!("{} of {} streams failed: {complaint}", figures.failures, scenario.streams));
+        return Err(format!(
+            "{} of {} streams failed: {complaint}",
+            figures.failures, scenario.streams
+        ));
     }
     if period > 0.0 {
         let planned = period * scenario.chunks as f64 * small;
         if figures.seconds > planned * 1.5 + 1.0 {
-            return Err(format!("cannot keep up: {:.0} chunks a second", figures.per_second));
+            return Err(format!(
+                "cannot keep up: {:.0} chunks a second",
+                figures.per_second
+            ));
         }
         return Ok(scale);
     }
-    Ok(scale.min(small * scale * ROUND / figures.seconds).max(small))
+    Ok(scale
+        .min(small * scale * ROUND / figures.seconds)
+        .max(small))
 }
 
 /// Measures chat streams alone, and beside clients whose responses are stored in a file.
@@ -126,20 +146,38 @@ pub(super) fn beside_storing(
     folder: &Path,
     engine: &Engine,
 ) -> io::Result<[Row; 2]> {
-    let place = format!("sqlite:{}", folder.join(format!("{}.db", recipe.name())).display());
+    let place = format!(
+        "sqlite:{}",
+        folder.join(format!("{}.db", recipe.name())).display()
+    );
     let contestant = Contestant::start_with(recipe, &["--store", &place], folder, engine)?;
     eprint!("{:<12}", scenario.name);
-    let mut rows = ["alone", "storing"]
-        .map(|how| Row::new(scenario, &format!("{} {how}", recipe.name()), Kind::Samewire));
+    let mut rows = ["alone", "storing"].map(|how| {
+        Row::new(
+            scenario,
+            &format!("{} {how}", recipe.name()),
+            Kind::Samewire,
+        )
+    });
     for _ in 0..rounds {
-        rows[0].figures.push(measure(&contestant, scenario, ClientApi::Chat, scale, engine)?);
+        rows[0].figures.push(measure(
+            &contestant,
+            scenario,
+            ClientApi::Chat,
+            scale,
+            engine,
+        )?);
         let mut storing = load(&contestant, &STORING, ClientApi::Stored, scale, engine)?;
         let storing = storing.stdout(Stdio::piped()).spawn()?;
         sleep(Duration::from_millis(100));
         let mut figures = measure(&contestant, scenario, ClientApi::Chat, scale, engine)?;
         let seen: Seen = serde_json::from_slice(&storing.wait_with_output()?.stdout)?;
         if let Some(complaint) = &seen.complaint {
-            eprintln!("\n{}: {} are not stored, {complaint}", recipe.name(), seen.failures);
+            eprintln!(
+                "\n{}: {} are not stored, {complaint}",
+                recipe.name(),
+                seen.failures
+            );
         }
         figures.failures += seen.failures;
         figures.stored_per_second = Some(seen.requests as f64 / seen.seconds);
@@ -165,7 +203,12 @@ pub(super) fn hold(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?);
+    let mut lines = BufReader::new(
+        child
+            .stdout
+            .take()
+            .ok_or_else(|| io::Error::other("no output"))?,
+    );
     let mut line = String::new();
     lines.read_line(&mut line)?;
     // By then every stream has received a chunk or two more.
@@ -180,7 +223,12 @@ pub(super) fn hold(
     }
     let seen: Seen = serde_json::from_str(&line)?;
     if let Some(complaint) = &seen.complaint {
-        eprintln!("{}: {} of {} streams failed: {complaint}", recipe.name(), seen.failures, scenario.streams);
+        eprintln!(
+            "{}: {} of {} streams failed: {complaint}",
+            recipe.name(),
+            seen.failures,
+            scenario.streams
+        );
     }
     sleep(Duration::from_millis(500));
     let after = process::memory(pid)?;
@@ -200,12 +248,23 @@ pub(super) fn hold(
 pub(super) fn ready_time(recipe: &Recipe, folder: &Path, engine: &Engine) -> io::Result<Start> {
     let mut times = Vec::new();
     for _ in 0..5 {
-        times.push(Contestant::start(recipe, folder, engine)?.ready.as_secs_f64() * 1e3);
+        times.push(
+            Contestant::start(recipe, folder, engine)?
+                .ready
+                .as_secs_f64()
+                * 1e3,
+        );
     }
     let binary_bytes = match recipe {
         Recipe::Samewire(_, program) => Some(fs::metadata(program)?.len()),
         _ => None,
     };
     let (contestant, kind) = (recipe.name().to_owned(), recipe.kind());
-    Ok(Start { contestant, kind, version: None, ready_ms: median(&times), binary_bytes })
+    Ok(Start {
+        contestant,
+        kind,
+        version: None,
+        ready_ms: median(&times),
+        binary_bytes,
+    })
 }

@@ -23,11 +23,17 @@ pub(super) struct Pin(pub(super) Option<usize>);
 
 impl Pin {
     pub(super) fn proxies(self, program: &Path) -> Command {
-        self.0.map_or_else(|| Command::new(program), |last| Self::on(&last.to_string(), program))
+        self.0.map_or_else(
+            || Command::new(program),
+            |last| Self::on(&last.to_string(), program),
+        )
     }
 
     pub(super) fn others(self, program: &Path) -> Command {
-        self.0.map_or_else(|| Command::new(program), |last| Self::on(&format!("0-{}", last - 1), program))
+        self.0.map_or_else(
+            || Command::new(program),
+            |last| Self::on(&format!("0-{}", last - 1), program),
+        )
     }
 
     /// Returns a command in which `taskset` replaces itself with the program, so that the process started is the
@@ -57,10 +63,26 @@ impl Engine {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?)
-            .read_line(&mut line)?;
-        let address = line.trim().rsplit(' ').next().unwrap_or_default().parse().map_err(io::Error::other)?;
-        Ok(Self { address, child, pin, workers })
+        BufReader::new(
+            child
+                .stdout
+                .take()
+                .ok_or_else(|| io::Error::other("no output"))?,
+        )
+        .read_line(&mut line)?;
+        let address = line
+            .trim()
+            .rsplit(' ')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .map_err(io::Error::other)?;
+        Ok(Self {
+            address,
+            child,
+            pin,
+            workers,
+        })
     }
 }
 
@@ -113,10 +135,19 @@ impl Recipe {
         match self {
             Self::Nginx => {
                 let file = folder.join(format!("nginx-{}.conf", listen.port()));
-                let text = nginx_conf(listen, &fs::canonicalize(folder)?, engine.address, engine.workers);
+                let text = nginx_conf(
+                    listen,
+                    &fs::canonicalize(folder)?,
+                    engine.address,
+                    engine.workers,
+                );
                 fs::write(&file, text)?;
                 let mut command = engine.pin.proxies(Path::new("nginx"));
-                command.arg("-e").arg("stderr").arg("-c").arg(fs::canonicalize(file)?);
+                command
+                    .arg("-e")
+                    .arg("stderr")
+                    .arg("-c")
+                    .arg(fs::canonicalize(file)?);
                 Ok(command)
             }
             Self::Haproxy => {
@@ -131,11 +162,22 @@ impl Recipe {
                 fs::write(&file, SAMEWIRE_TOML)?;
                 let mut command = engine.pin.proxies(program);
                 command
-                    .args(["serve", "--engine", "vllm", "--insecure-no-auth", "--config"])
+                    .args([
+                        "serve",
+                        "--engine",
+                        "vllm",
+                        "--insecure-no-auth",
+                        "--config",
+                    ])
                     .arg(file)
                     .args(["--threads", &engine.workers.to_string()])
                     .args(["--upstream", &format!("http://{}", engine.address)])
-                    .args(["--listen", &listen.to_string(), "--admin-listen", "127.0.0.1:0"]);
+                    .args([
+                        "--listen",
+                        &listen.to_string(),
+                        "--admin-listen",
+                        "127.0.0.1:0",
+                    ]);
                 Ok(command)
             }
             Self::Gateway(gateway) => {
@@ -243,10 +285,15 @@ impl Contestant {
         let address = free_address()?;
         let log = folder.join(format!("{}-{}.log", recipe.name(), address.port()));
         let mut command = recipe.command(address, folder, engine)?;
-        command.args(more).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+        command
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
         let begin = Instant::now();
-        let child =
-            command.spawn().map_err(|error| io::Error::other(format!("{}: {error}", recipe.name())))?;
+        let child = command
+            .spawn()
+            .map_err(|error| io::Error::other(format!("{}: {error}", recipe.name())))?;
         let mut contestant = Self {
             name: recipe.name().to_owned(),
             kind: recipe.kind(),
@@ -256,11 +303,21 @@ impl Contestant {
         };
         let (most, pause) = recipe.patience();
         while let Err(refusal) = answer(address) {
-            let gone = contestant.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
+            let gone = contestant
+                .child
+                .as_mut()
+                .is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
             if gone || begin.elapsed() > most {
                 let words = fs::read_to_string(&log).unwrap_or_default();
-                let words = if words.trim().is_empty() { refusal.to_string() } else { words };
-                return Err(io::Error::other(format!("{} does not answer: {words}", recipe.name())));
+                let words = if words.trim().is_empty() {
+                    refusal.to_string()
+                } else {
+                    words
+                };
+                return Err(io::Error::other(format!(
+                    "{} does not answer: {words}",
+                    recipe.name()
+                )));
             }
             sleep(pause);
         }
@@ -270,8 +327,14 @@ impl Contestant {
 
     pub(super) fn cpu(&self) -> Duration {
         // Gateways start and end threads all the time.
-        let cpu = if self.kind == Kind::Gateway { process::cpu_of_ended_too } else { process::cpu };
-        self.child.as_ref().map_or(Duration::ZERO, |child| cpu(child.id()))
+        let cpu = if self.kind == Kind::Gateway {
+            process::cpu_of_ended_too
+        } else {
+            process::cpu
+        };
+        self.child
+            .as_ref()
+            .map_or(Duration::ZERO, |child| cpu(child.id()))
     }
 }
 
@@ -285,7 +348,10 @@ impl Drop for Contestant {
 
 /// Ends a child by SIGTERM before SIGKILL: nginx only then ends its worker, too.
 fn end(child: &mut Child) {
-    Command::new("kill").arg(child.id().to_string()).status().ok();
+    Command::new("kill")
+        .arg(child.id().to_string())
+        .status()
+        .ok();
     for _ in 0..200 {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
@@ -302,8 +368,10 @@ fn free_address() -> io::Result<SocketAddr> {
 
 /// Sends a small request. Returns an error unless it is answered with 200.
 fn answer(address: SocketAddr) -> io::Result<()> {
-    let body =
-        format!(r#"{{"model":"bench","messages":[{{"role":"user","content":"{}"}}]}}"#, Pace::Whole.word());
+    let body = format!(
+        r#"{{"model":"bench","messages":[{{"role":"user","content":"{}"}}]}}"#,
+        Pace::Whole.word()
+    );
     let request = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",

@@ -118,7 +118,10 @@ pub(super) struct LeftOut {
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    match (sorted.get(sorted.len() / 2), sorted.get(sorted.len().saturating_sub(1) / 2)) {
+    match (
+        sorted.get(sorted.len() / 2),
+        sorted.get(sorted.len().saturating_sub(1) / 2),
+    ) {
         (Some(upper), Some(lower)) => f64::midpoint(*upper, *lower),
         _ => 0.0,
     }
@@ -129,9 +132,15 @@ pub(super) fn median(values: &[f64]) -> f64 {
 impl Machine {
     fn of_this_run() -> Self {
         let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+        let model = text
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"));
         Self {
-            processor: model.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim_end().to_owned()),
+            processor: model.map(|rest| {
+                rest.trim_start_matches([' ', '\t', ':'])
+                    .trim_end()
+                    .to_owned()
+            }),
             cpus: available_parallelism().map_or(1, usize::from),
         }
     }
@@ -146,7 +155,11 @@ impl Row {
             story: scenario.story,
             contestant: contestant.to_owned(),
             kind,
-            unit: if scenario.unit == Unit::Chunk { "chunk" } else { "request" },
+            unit: if scenario.unit == Unit::Chunk {
+                "chunk"
+            } else {
+                "request"
+            },
             target: scenario.target,
             figures: Vec::new(),
         }
@@ -168,14 +181,20 @@ impl Row {
     /// Returns the median, over rounds, of the ratio of processor times in the same round.
     fn over(&self, other: &Self) -> f64 {
         let rounds = self.figures.iter().zip(&other.figures);
-        median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
+        median(
+            &rounds
+                .map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us)
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
 /// Time of a stamped chunk on its way, of one round.
 type Delay = fn(&Figures) -> Option<f64>;
-const DELAYS: [(&str, Delay); 2] =
-    [("median", |figures| figures.delay_us), ("p99", |figures| figures.delay_p99_us)];
+const DELAYS: [(&str, Delay); 2] = [
+    ("median", |figures| figures.delay_us),
+    ("p99", |figures| figures.delay_p99_us),
+];
 
 // === impl LeftOut ===
 
@@ -183,7 +202,11 @@ impl LeftOut {
     pub(super) fn new(contestant: &str, scenario: Option<&'static str>, reason: &str) -> Self {
         // The last line of a program's log is the one that says why it ended.
         let reason = reason.trim_end().rsplit('\n').next().unwrap_or_default();
-        Self { contestant: contestant.to_owned(), scenario, reason: reason.chars().take(200).collect() }
+        Self {
+            contestant: contestant.to_owned(),
+            scenario,
+            reason: reason.chars().take(200).collect(),
+        }
     }
 }
 
@@ -207,7 +230,9 @@ struct Verdict {
 
 impl Report {
     pub(super) fn new(rounds: usize) -> Self {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_1970 = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Self {
             began: since_1970.as_secs(),
             machine: Machine::of_this_run(),
@@ -220,17 +245,24 @@ impl Report {
     }
 
     pub(super) fn has_started(&self, contestant: &str) -> bool {
-        self.start.iter().any(|start| start.contestant == contestant)
+        self.start
+            .iter()
+            .any(|start| start.contestant == contestant)
     }
 
     /// Returns true if every stream arrived complete.
     pub(super) fn whole(&self) -> bool {
-        self.rows.iter().flat_map(|row| &row.figures).all(|figures| figures.failures == 0)
+        self.rows
+            .iter()
+            .flat_map(|row| &row.figures)
+            .all(|figures| figures.failures == 0)
             && self.memory.iter().all(|memory| memory.failures == 0)
     }
 
     pub(super) fn targets_met(&self) -> bool {
-        self.verdicts().iter().all(|verdict| verdict.figure <= verdict.most)
+        self.verdicts()
+            .iter()
+            .all(|verdict| verdict.figure <= verdict.most)
     }
 
     pub(super) fn print(&self) {
@@ -241,7 +273,13 @@ impl Report {
         if !verdicts.is_empty() {
             println!("\nTargets");
         }
-        for Verdict { what, figure, most, unit } in verdicts {
+        for Verdict {
+            what,
+            figure,
+            most,
+            unit,
+        } in verdicts
+        {
             let word = if figure <= most { "met" } else { "MISSED" };
             println!("  {what:<58} {figure:>9.2} {unit:<5} at most {most:>6.2}  {word}");
         }
@@ -270,8 +308,12 @@ impl Report {
                 "  {:<18} {:>12.3} {:>8.3} {:>8} {:>11.0} {:>12.1} {:>12.1} {:>11.3} {:>11.3}",
                 row.contestant,
                 row.median(|figures| figures.cpu_us),
-                row.figures.iter().map(|figures| figures.cpu_us).fold(f64::INFINITY, f64::min),
-                self.ratio(row).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+                row.figures
+                    .iter()
+                    .map(|figures| figures.cpu_us)
+                    .fold(f64::INFINITY, f64::min),
+                self.ratio(row)
+                    .map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
                 row.median(|figures| figures.per_second),
                 row.median(|figures| figures.first_us),
                 row.median(|figures| figures.first_p99_us),
@@ -281,7 +323,10 @@ impl Report {
             if row.figures.iter().any(|figures| figures.late_p99_us > 0.0) {
                 let stored = row.median(|figures| figures.stored_per_second.unwrap_or(0.0));
                 let late = row.median(|figures| figures.late_p99_us) / 1e3;
-                println!("  {:<18} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
+                println!(
+                    "  {:<18} {late:>12.2} ms late (p99), {stored:.0} stored a second",
+                    ""
+                );
             }
             if row.figures.iter().any(|figures| figures.delay_us.is_some()) {
                 self.print_delay(row);
@@ -311,35 +356,63 @@ impl Report {
     }
 
     fn print_gateways(&self) {
-        for Start { contestant, version, ready_ms, .. } in &self.start {
+        for Start {
+            contestant,
+            version,
+            ready_ms,
+            ..
+        } in &self.start
+        {
             if let Some(version) = version {
-                println!("\n{contestant} {version}: first answer after {:.1} s", ready_ms / 1e3);
+                println!(
+                    "\n{contestant} {version}: first answer after {:.1} s",
+                    ready_ms / 1e3
+                );
             }
         }
         if !self.left_out.is_empty() {
             println!("\nLeft out");
         }
-        for LeftOut { contestant, scenario, reason } in &self.left_out {
-            println!("  {contestant:<18} {:<12} {reason}", scenario.unwrap_or("everything"));
+        for LeftOut {
+            contestant,
+            scenario,
+            reason,
+        } in &self.left_out
+        {
+            println!(
+                "  {contestant:<18} {:<12} {reason}",
+                scenario.unwrap_or("everything")
+            );
         }
     }
 
     fn print_delay(&self, row: &Row) {
-        let [median, p99] = DELAYS.map(|(_, of)| row.median(|figures| of(figures).unwrap_or_default()));
-        let added: Vec<_> = DELAYS.iter().filter_map(|(_, of)| self.added(row, *of)).collect();
+        let [median, p99] =
+            DELAYS.map(|(_, of)| row.median(|figures| of(figures).unwrap_or_default()));
+        let added: Vec<_> = DELAYS
+            .iter()
+            .filter_map(|(_, of)| self.added(row, *of))
+            .collect();
         let added = match added[..] {
             [median, p99] => format!(", added {median:.1} and {p99:.1}"),
             _ => String::new(),
         };
-        println!("  {:<18} {median:>12.1} µs on the way (median), {p99:.1} (p99){added}", "");
+        println!(
+            "  {:<18} {median:>12.1} µs on the way (median), {p99:.1} (p99){added}",
+            ""
+        );
     }
 
     /// Returns the delay that a proxy adds to a chunk's way: the median, over rounds, of what its delay is more than
     /// that of the direct way in the same round.
     fn added(&self, row: &Row, of: Delay) -> Option<f64> {
-        let direct = self.beside(row, "direct").filter(|_| row.kind != Kind::Direct)?;
+        let direct = self
+            .beside(row, "direct")
+            .filter(|_| row.kind != Kind::Direct)?;
         let rounds = row.figures.iter().zip(&direct.figures);
-        let added: Option<Vec<f64>> = rounds.map(|(ours, theirs)| Some(of(ours)? - of(theirs)?)).collect();
+        let added: Option<Vec<f64>> = rounds
+            .map(|(ours, theirs)| Some(of(ours)? - of(theirs)?))
+            .collect();
         added.map(|added| median(&added))
     }
 
@@ -350,13 +423,20 @@ impl Report {
     }
 
     fn beside(&self, row: &Row, contestant: &str) -> Option<&Row> {
-        self.rows.iter().find(|other| other.scenario == row.scenario && other.contestant == contestant)
+        self.rows
+            .iter()
+            .find(|other| other.scenario == row.scenario && other.contestant == contestant)
     }
 
     /// Returns the names of other builds of samewire.
     fn builds(&self) -> impl Iterator<Item = &str> {
-        let proxies = self.start.iter().filter(|start| start.kind == Kind::Samewire);
-        proxies.map(|start| start.contestant.as_str()).filter(|name| *name != "samewire")
+        let proxies = self
+            .start
+            .iter()
+            .filter(|start| start.kind == Kind::Samewire);
+        proxies
+            .map(|start| start.contestant.as_str())
+            .filter(|name| *name != "samewire")
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
@@ -365,45 +445,92 @@ impl Report {
             let name = &row.contestant;
             if let (Some(most), Some(figure)) = (row.target, self.ratio(row)) {
                 let what = format!("{name} {}: processor time {}'s", row.scenario, row.base().1);
-                verdicts.push(Verdict { what, figure, most, unit: "×" });
+                verdicts.push(Verdict {
+                    what,
+                    figure,
+                    most,
+                    unit: "×",
+                });
             }
-            if let ("short" | "responses1", Some(nginx), Some(_)) =
-                (row.scenario, self.beside(row, &row.base().0), self.ratio(row))
-            {
-                let figure =
-                    row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
-                let what = format!("{name} {}: first token more than {}", row.scenario, row.base().0);
-                verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
+            if let ("short" | "responses1", Some(nginx), Some(_)) = (
+                row.scenario,
+                self.beside(row, &row.base().0),
+                self.ratio(row),
+            ) {
+                let figure = row.median(|figures| figures.first_us)
+                    - nginx.median(|figures| figures.first_us);
+                let what = format!(
+                    "{name} {}: first token more than {}",
+                    row.scenario,
+                    row.base().0
+                );
+                verdicts.push(Verdict {
+                    what,
+                    figure,
+                    most: FIRST_US,
+                    unit: "µs",
+                });
             }
             for (at, of) in DELAYS {
-                let nginx = self.beside(row, "nginx").and_then(|nginx| self.added(nginx, of));
+                let nginx = self
+                    .beside(row, "nginx")
+                    .and_then(|nginx| self.added(nginx, of));
                 if let (Some(figure), Some(nginx)) = (self.added(row, of), nginx) {
                     let what = format!("{name} {}: added to a chunk's way ({at})", row.scenario);
-                    verdicts.push(Verdict { what, figure, most: DELAY * nginx, unit: "µs" });
+                    verdicts.push(Verdict {
+                        what,
+                        figure,
+                        most: DELAY * nginx,
+                        unit: "µs",
+                    });
                 }
             }
         }
         for row in self.rows.iter().filter(|row| row.contestant == "samewire") {
             for other in self.builds().filter_map(|build| self.beside(row, build)) {
-                let what = format!("samewire {}: processor time of {}'s", row.scenario, other.contestant);
-                verdicts.push(Verdict { what, figure: row.over(other), most: BUILD, unit: "×" });
+                let what = format!(
+                    "samewire {}: processor time of {}'s",
+                    row.scenario, other.contestant
+                );
+                verdicts.push(Verdict {
+                    what,
+                    figure: row.over(other),
+                    most: BUILD,
+                    unit: "×",
+                });
             }
         }
         for row in &self.rows {
-            let Some(alone) = row.contestant.strip_suffix(" storing") else { continue };
-            let Some(alone) = self.beside(row, &format!("{alone} alone")) else { continue };
+            let Some(alone) = row.contestant.strip_suffix(" storing") else {
+                continue;
+            };
+            let Some(alone) = self.beside(row, &format!("{alone} alone")) else {
+                continue;
+            };
             let late = |row: &Row| row.median(|figures| figures.late_p99_us) / 1e3;
             verdicts.push(Verdict {
-                what: format!("{} {}: later (p99) than alone", row.contestant, row.scenario),
+                what: format!(
+                    "{} {}: later (p99) than alone",
+                    row.contestant, row.scenario
+                ),
                 figure: late(row) - late(alone),
                 most: LATE_MS,
                 unit: "ms",
             });
         }
-        for memory in self.memory.iter().filter(|memory| memory.kind == Kind::Samewire) {
+        for memory in self
+            .memory
+            .iter()
+            .filter(|memory| memory.kind == Kind::Samewire)
+        {
             let name = &memory.contestant;
             let what = format!("{name}: memory for each of {} open streams", memory.streams);
-            verdicts.push(Verdict { what, figure: memory.stream_kib(), most: STREAM_KIB, unit: "KiB" });
+            verdicts.push(Verdict {
+                what,
+                figure: memory.stream_kib(),
+                most: STREAM_KIB,
+                unit: "KiB",
+            });
             let figure = memory.rest_bytes as f64 / MIB;
             verdicts.push(Verdict {
                 what: format!("{name}: memory at rest"),
@@ -412,13 +539,27 @@ impl Report {
                 unit: "MiB",
             });
         }
-        for start in self.start.iter().filter(|start| start.kind == Kind::Samewire) {
+        for start in self
+            .start
+            .iter()
+            .filter(|start| start.kind == Kind::Samewire)
+        {
             let name = &start.contestant;
             let what = format!("{name}: start to first answer");
-            verdicts.push(Verdict { what, figure: start.ready_ms, most: READY_MS, unit: "ms" });
+            verdicts.push(Verdict {
+                what,
+                figure: start.ready_ms,
+                most: READY_MS,
+                unit: "ms",
+            });
             if let Some(bytes) = start.binary_bytes {
                 let what = format!("{name}: the binary");
-                verdicts.push(Verdict { what, figure: bytes as f64 / MIB, most: BINARY_MIB, unit: "MiB" });
+                verdicts.push(Verdict {
+                    what,
+                    figure: bytes as f64 / MIB,
+                    most: BINARY_MIB,
+                    unit: "MiB",
+                });
             }
         }
         verdicts

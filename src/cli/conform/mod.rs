@@ -67,12 +67,18 @@ reached or is no OpenAI-compatible one, or a file cannot be written, 130 Ctrl-C.
 
 fn group(text: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name).join(", ");
-    Group::ALL.into_iter().find(|group| group.name() == text).ok_or_else(|| format!("must be one of {names}"))
+    Group::ALL
+        .into_iter()
+        .find(|group| group.name() == text)
+        .ok_or_else(|| format!("must be one of {names}"))
 }
 
 impl Conform {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        let look = Look { width: terminal_width(60), has_colour: has_colour() };
+        let look = Look {
+            width: terminal_width(60),
+            has_colour: has_colour(),
+        };
         let Some(url) = self.url.as_deref().filter(|_| !self.list) else {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
@@ -112,8 +118,9 @@ impl Conform {
         requests: &[SuiteRequest],
         report: &mut Report,
     ) -> Result<bool, CommandFailure> {
-        let run =
-            conform::run(sender, requests, self.model.as_deref(), report, |request| progress(request.name()));
+        let run = conform::run(sender, requests, self.model.as_deref(), report, |request| {
+            progress(request.name())
+        });
         let ended = interruptible(run).await;
         let Some(ended) = ended else {
             report.stopped = Some("it was interrupted".to_owned());
@@ -128,8 +135,13 @@ impl Conform {
             let written = std::fs::write(path, report::junit(report));
             written.map_err(|error| CommandFailure::at(path.display(), error))?;
         }
-        let Some(root) = &self.save else { return Ok(()) };
-        let exchanges = report.exchanges.iter().map(|(request, exchange)| (request.name(), exchange));
+        let Some(root) = &self.save else {
+            return Ok(());
+        };
+        let exchanges = report
+            .exchanges
+            .iter()
+            .map(|(request, exchange)| (request.name(), exchange));
         save_all(exchanges, root, ["Request", "conform"])
     }
 
@@ -137,7 +149,13 @@ impl Conform {
         let is_selected = |group: Group| self.only.is_empty() || self.only.contains(&group);
         let rows = conform::catalogue().filter(|row| is_selected(row.group()));
         let line = |row: &conform::Row| {
-            format!("{:<17} {:<31} {} [{}]\n", row.group().name(), row.id, row.statement, row.citation)
+            format!(
+                "{:<17} {:<31} {} [{}]\n",
+                row.group().name(),
+                row.id,
+                row.statement,
+                row.citation
+            )
         };
         rows.map(line).collect()
     }

@@ -63,8 +63,14 @@ fn line(row: &Verified, look: Look, text: &mut String) {
 
 /// Returns which requests were not sent, and why; nothing if all were.
 fn unasked(report: &Report, look: Look) -> String {
-    let Some(why) = &report.stopped else { return String::new() };
-    let names: Vec<_> = report.not_asked().into_iter().map(SuiteRequest::name).collect();
+    let Some(why) = &report.stopped else {
+        return String::new();
+    };
+    let names: Vec<_> = report
+        .not_asked()
+        .into_iter()
+        .map(SuiteRequest::name)
+        .collect();
     table::unasked(&names, why, "The run ended because", look)
 }
 
@@ -77,7 +83,11 @@ fn summary(report: &Report, look: Look) -> String {
     if not_asked > 0 {
         let _ = write!(text, ", {not_asked} not asked");
     }
-    let place = format!("({}, model {})", visible(&report.url), visible(&report.model));
+    let place = format!(
+        "({}, model {})",
+        visible(&report.url),
+        visible(&report.model)
+    );
     let fits = text.chars().count() + 1 + place.chars().count() <= look.width;
     let counts = look.painted(&text, if fail == 0 { "32" } else { "31" });
     match fits {
@@ -132,13 +142,20 @@ pub(super) fn junit(report: &Report) -> String {
         let inside = match verdict {
             Verdict::Pass => String::new(),
             Verdict::Fail(evidence) => {
-                format!("<failure message=\"{}\">{}</failure>", escaped(row.citation), escaped(evidence))
+                format!(
+                    "<failure message=\"{}\">{}</failure>",
+                    escaped(row.citation),
+                    escaped(evidence)
+                )
             }
             Verdict::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
             Verdict::NotOffered => "<skipped message=\"the server has no such route\"/>".to_owned(),
             Verdict::NotAsked => "<skipped message=\"it was not asked\"/>".to_owned(),
         };
-        let _ = writeln!(text, "  <testcase classname=\"{group}\" name=\"{name}\">{inside}</testcase>");
+        let _ = writeln!(
+            text,
+            "  <testcase classname=\"{group}\" name=\"{name}\">{inside}</testcase>"
+        );
     }
     text.push_str("</testsuite>\n");
     text

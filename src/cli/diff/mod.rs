@@ -64,8 +64,15 @@ Exchanges that one side alone has are listed and do not count.";
 
 impl Diff {
     pub(super) fn run(self) -> Result<ExitCode, CommandFailure> {
-        let Compared { pairs, only_a, only_b } = self.sides()?;
-        let pairs = pairs.into_iter().map(|pair| (pair.name, diff::compare(&pair.a, &pair.b))).collect();
+        let Compared {
+            pairs,
+            only_a,
+            only_b,
+        } = self.sides()?;
+        let pairs = pairs
+            .into_iter()
+            .map(|pair| (pair.name, diff::compare(&pair.a, &pair.b)))
+            .collect();
         let report = Report {
             names: [&self.a, &self.b].map(|path| path.display().to_string()),
             pairs,
@@ -74,7 +81,10 @@ impl Diff {
         };
         match self.json {
             true => print(format_args!("{}\n", report.json())),
-            false => print(report.text(Look { width: terminal_width(40), has_colour: has_colour() })),
+            false => print(report.text(Look {
+                width: terminal_width(40),
+                has_colour: has_colour(),
+            })),
         }
         Ok(ExitCode::from(u8::from(!report.is_same())))
     }
@@ -88,7 +98,14 @@ impl Diff {
             return loaded.map_err(|error| shown(CommandFailure::usage(error)));
         };
         let urls = [&self.a, &self.b].map(|url| url.to_string_lossy().into_owned());
-        let [a, b] = self.servers.answers(file, urls.each_ref().map(String::as_str)).map_err(shown)?;
-        Ok(Compared { pairs: vec![Pair { name: None, a, b }], only_a: Vec::new(), only_b: Vec::new() })
+        let [a, b] = self
+            .servers
+            .answers(file, urls.each_ref().map(String::as_str))
+            .map_err(shown)?;
+        Ok(Compared {
+            pairs: vec![Pair { name: None, a, b }],
+            only_a: Vec::new(),
+            only_b: Vec::new(),
+        })
     }
 }

@@ -26,32 +26,53 @@ pub(super) struct Report {
 impl Report {
     /// Returns true if no shape differs.
     pub(super) fn is_same(&self) -> bool {
-        self.pairs.iter().all(|(_, comparison)| comparison.shape.is_empty())
+        self.pairs
+            .iter()
+            .all(|(_, comparison)| comparison.shape.is_empty())
     }
 
     /// Returns the result for a terminal.
     pub(super) fn text(&self, look: Look) -> String {
         let mut out = String::new();
         for (side, name) in ["A", "B"].iter().zip(&self.names) {
-            let _ = writeln!(out, "{}  {}", look.painted(side, DIM), look.painted(&visible(name), BOLD));
+            let _ = writeln!(
+                out,
+                "{}  {}",
+                look.painted(side, DIM),
+                look.painted(&visible(name), BOLD)
+            );
         }
         for (name, comparison) in &self.pairs {
             out.push('\n');
             self.pair(name.as_deref(), comparison, look, &mut out);
         }
-        for (side, only) in ["A", "B"].iter().zip(&self.only).filter(|(_, only)| !only.is_empty()) {
+        for (side, only) in ["A", "B"]
+            .iter()
+            .zip(&self.only)
+            .filter(|(_, only)| !only.is_empty())
+        {
             let title = format!("only in {side}  ");
             let names = visible(&only.join(", "));
             let _ = write!(out, "\n{}", look.painted(&title, DIM));
             let width = look.width.saturating_sub(title.len());
-            let _ =
-                writeln!(out, "{}", table::wrapped(&names, width).join(&format!("\n{:1$}", "", title.len())));
+            let _ = writeln!(
+                out,
+                "{}",
+                table::wrapped(&names, width).join(&format!("\n{:1$}", "", title.len()))
+            );
         }
         if self.pairs.len() > 1 {
-            let differing = self.pairs.iter().filter(|(_, comparison)| !comparison.shape.is_empty()).count();
+            let differing = self
+                .pairs
+                .iter()
+                .filter(|(_, comparison)| !comparison.shape.is_empty())
+                .count();
             let same = self.pairs.len() - differing;
             let colour = if differing == 0 { GOOD } else { BAD };
-            let text = format!("{same} of {} have the same shape, {differing} differ", self.pairs.len());
+            let text = format!(
+                "{same} of {} have the same shape, {differing} differ",
+                self.pairs.len()
+            );
             let _ = writeln!(out, "\n{}", look.painted(&text, colour));
         }
         out
@@ -86,7 +107,12 @@ impl Report {
                     ]
                 })
                 .collect();
-            table::write([("words", DIM), ("field", PLAIN), ("A", LEFT), ("B", RIGHT)], &rows, look, out);
+            table::write(
+                [("words", DIM), ("field", PLAIN), ("A", LEFT), ("B", RIGHT)],
+                &rows,
+                look,
+                out,
+            );
         } else if name.is_none() || !shape.is_empty() {
             let _ = writeln!(out, "  {}", look.painted(&summary(words), DIM));
         }
@@ -97,11 +123,17 @@ impl Report {
     pub(super) fn json(&self) -> String {
         let [a, b] = &self.names;
         let [only_a, only_b] = &self.only;
-        let pairs = self.pairs.iter().map(|(name, Comparison { rows, shape, words })| {
-            let words: Vec<_> = words.iter().map(|word| WordLine::of(word, self.has_words)).collect();
-            let name = name.as_deref();
-            members! { name, same_shape: shape.is_empty(), frames: rows, shape, words: words }
-        });
+        let pairs = self
+            .pairs
+            .iter()
+            .map(|(name, Comparison { rows, shape, words })| {
+                let words: Vec<_> = words
+                    .iter()
+                    .map(|word| WordLine::of(word, self.has_words))
+                    .collect();
+                let name = name.as_deref();
+                members! { name, same_shape: shape.is_empty(), frames: rows, shape, words: words }
+            });
         let line = members! {
             a,
             b,
@@ -128,7 +160,12 @@ impl<'a> WordLine<'a> {
     fn of(word: &'a WordDifference, has_words: bool) -> Self {
         let WordDifference { topic, path, a, b } = word;
         let shown = |words: &'a str| has_words.then_some(words);
-        Self { topic: *topic, path, a: shown(a), b: shown(b) }
+        Self {
+            topic: *topic,
+            path,
+            a: shown(a),
+            b: shown(b),
+        }
     }
 }
 
@@ -140,8 +177,16 @@ fn frames(rows: &[Aligned], look: Look, out: &mut String) {
         Some(Span { first, last, count }) if last - first + 1 == count => format!("{first}-{last}"),
         Some(Span { first, last, count }) => format!("{first}-{last} ({count})"),
     };
-    let rows: Vec<_> = rows.iter().map(|row| [place(row.a), place(row.b), row.says.clone()]).collect();
-    table::write([("A", LEFT), ("B", RIGHT), ("frames", PLAIN)], &rows, look, out);
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| [place(row.a), place(row.b), row.says.clone()])
+        .collect();
+    table::write(
+        [("A", LEFT), ("B", RIGHT), ("frames", PLAIN)],
+        &rows,
+        look,
+        out,
+    );
 }
 
 /// Appends the differences in shape.
@@ -149,34 +194,68 @@ fn differences(shape: &[Finding], look: Look, out: &mut String) {
     let rows: Vec<_> = shape
         .iter()
         .map(|finding| {
-            let Finding { kind, path, a, b, frames_a, frames_b } = finding;
-            [kind.name().to_owned(), path.clone(), a.clone(), b.clone(), concerned(*frames_a, *frames_b)]
+            let Finding {
+                kind,
+                path,
+                a,
+                b,
+                frames_a,
+                frames_b,
+            } = finding;
+            [
+                kind.name().to_owned(),
+                path.clone(),
+                a.clone(),
+                b.clone(),
+                concerned(*frames_a, *frames_b),
+            ]
         })
         .collect();
-    let head = [("shape", DIM), ("field", PLAIN), ("A", LEFT), ("B", RIGHT), ("frames", DIM)];
+    let head = [
+        ("shape", DIM),
+        ("field", PLAIN),
+        ("A", LEFT),
+        ("B", RIGHT),
+        ("frames", DIM),
+    ];
     table::write(head, &rows, look, out);
 }
 
 /// Returns the number of frames with a difference on each side, and the first of them: `A 2 (12×), B 3`.
 fn concerned(a: Frames, b: Frames) -> String {
     let side = |name: &str, Frames { count, first }: Frames| {
-        let times = if count > 1 { format!(" ({count}×)") } else { String::new() };
+        let times = if count > 1 {
+            format!(" ({count}×)")
+        } else {
+            String::new()
+        };
         first.map(|first| format!("{name} {first}{times}"))
     };
-    [side("A", a), side("B", b)].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    [side("A", a), side("B", b)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns how many fields differ in words, by topic.
 fn summary(words: &[WordDifference]) -> String {
     let mut counts: BTreeMap<Topic, usize> = BTreeMap::new();
-    words.iter().for_each(|word| *counts.entry(word.topic).or_default() += 1);
+    words
+        .iter()
+        .for_each(|word| *counts.entry(word.topic).or_default() += 1);
     let counts: Vec<_> = counts
         .into_iter()
-        .map(
-            |(topic, count)| {
-                if count == 1 { topic.name().to_owned() } else { format!("{} ({count})", topic.name()) }
-            },
-        )
+        .map(|(topic, count)| {
+            if count == 1 {
+                topic.name().to_owned()
+            } else {
+                format!("{} ({count})", topic.name())
+            }
+        })
         .collect();
-    format!("words differ, too: {}; --words shows them", counts.join(", "))
+    format!(
+        "words differ, too: {}; --words shows them",
+        counts.join(", ")
+    )
 }

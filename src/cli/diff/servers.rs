@@ -47,7 +47,11 @@ struct FileRequest<'a> {
 
 impl Servers {
     /// Sends the request to both servers at once, and returns their answers.
-    pub(super) fn answers(&self, file: &Path, urls: [&str; 2]) -> Result<[Answer; 2], CommandFailure> {
+    pub(super) fn answers(
+        &self,
+        file: &Path,
+        urls: [&str; 2],
+    ) -> Result<[Answer; 2], CommandFailure> {
         let request = request(file)?;
         let sender = |url: &str| self.target.sender(url, Bounds::within(self.timeout));
         let [one, two] = urls;
@@ -68,13 +72,16 @@ impl Servers {
 
 /// Reads the request of a file.
 fn request(file: &Path) -> Result<Request, CommandFailure> {
-    let wrong = |why: String| CommandFailure::usage(format_args!("--ask {}: {why}", file.display()));
+    let wrong =
+        |why: String| CommandFailure::usage(format_args!("--ask {}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let read: FileRequest<'_> =
         serde_json::from_str(&text).map_err(|error| wrong(format!("it is no request: {error}")))?;
     let route = match &read {
         FileRequest { input: Some(_), .. } => "/responses",
-        FileRequest { prompt: Some(_), .. } => "/completions",
+        FileRequest {
+            prompt: Some(_), ..
+        } => "/completions",
         _ => "/chat/completions",
     };
     let is_bare = read.path.is_none();
@@ -84,17 +91,24 @@ fn request(file: &Path) -> Result<Request, CommandFailure> {
     }
     let path = read.path.unwrap_or_else(|| format!("/v1{route}"));
     let Some(path) = path.strip_prefix("/v1") else {
-        return Err(wrong(format!("its path must begin with /v1, and is {path:?}")));
+        return Err(wrong(format!(
+            "its path must begin with /v1, and is {path:?}"
+        )));
     };
     let method = read.method.as_deref().unwrap_or("POST");
-    let method =
-        Method::from_bytes(method.as_bytes()).map_err(|_| wrong(format!("{method:?} is no method")))?;
+    let method = Method::from_bytes(method.as_bytes())
+        .map_err(|_| wrong(format!("{method:?} is no method")))?;
     let body = match read.body {
         Some(body) => body.get().to_owned(),
         None if is_bare => text.clone(),
         None => String::new(),
     };
-    Ok(Request { method, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::from(body) })
+    Ok(Request {
+        method,
+        path: path.to_owned(),
+        headers: HeaderMap::new(),
+        body: Bytes::from(body),
+    })
 }
 
 /// Returns the answer of an exchange. One that was given up is as far as it came, like one that broke off.
@@ -117,6 +131,10 @@ fn answer(exchange: Exchange) -> Result<Answer, String> {
         content_type: Some(content_type).filter(|text| !text.is_empty()),
     };
     let is_cut = exchange.ended != Ended::Clean;
-    Answer::read(form, &exchange.body, is_cut, Some(head))
-        .map_err(|mistake| format!("line {} of the answer cannot be read: {}", mistake.line, mistake.why))
+    Answer::read(form, &exchange.body, is_cut, Some(head)).map_err(|mistake| {
+        format!(
+            "line {} of the answer cannot be read: {}",
+            mistake.line, mistake.why
+        )
+    })
 }

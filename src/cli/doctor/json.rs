@@ -36,7 +36,12 @@ fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> impl Seriali
     let check = finding.check;
     let found = finding.found();
     let affected = if found.is_some() { check.affected } else { &[] };
-    let same = through.and_then(|through| through.findings.iter().find(|other| other.check.id == check.id));
+    let same = through.and_then(|through| {
+        through
+            .findings
+            .iter()
+            .find(|other| other.check.id == check.id)
+    });
     members! {
         id: check.id,
         topic: check.topic.name(),

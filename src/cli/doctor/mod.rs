@@ -89,20 +89,26 @@ struct Examined {
 impl Examined {
     /// Returns true if something is worse than a note.
     fn is_wrong(&self) -> bool {
-        self.findings.iter().any(|finding| finding.severity() >= Severity::Warning)
+        self.findings
+            .iter()
+            .any(|finding| finding.severity() >= Severity::Warning)
     }
 }
 
 impl Doctor {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        let look = Look { width: terminal_width(60), has_colour: has_colour() };
+        let look = Look {
+            width: terminal_width(60),
+            has_colour: has_colour(),
+        };
         let files = AdvisedFiles {
             key: self.target.key_file.as_deref().map(absolute).transpose()?,
             ca: self.target.ca_file.as_deref().map(absolute).transpose()?,
         };
         if let Some(root) = &self.save {
             // Before anything is sent: the answers would be lost.
-            std::fs::create_dir_all(root).map_err(|error| CommandFailure::at(root.display(), error))?;
+            std::fs::create_dir_all(root)
+                .map_err(|error| CommandFailure::at(root.display(), error))?;
         }
         let runtime = runtime()?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
@@ -142,24 +148,40 @@ impl Doctor {
         match direct.report.stopped.as_deref().or(nothing) {
             _ if !self.through => None,
             Some(why) => {
-                print_error(format_args!("samewire in front of the server is not asked: {}.", visible(why)));
+                print_error(format_args!(
+                    "samewire in front of the server is not asked: {}.",
+                    visible(why)
+                ));
                 None
             }
-            None => Some(
-                Proxy::start(&advice.config)
-                    .and_then(|proxy| runtime.block_on(self.examine_through(&proxy, direct.report.model()))),
-            ),
+            None => Some(Proxy::start(&advice.config).and_then(|proxy| {
+                runtime.block_on(self.examine_through(&proxy, direct.report.model()))
+            })),
         }
     }
 
-    async fn examine_through(&self, proxy: &Proxy, model: &str) -> Result<Examined, CommandFailure> {
-        proxy.wait_until_ready(self.timeout).await.map_err(CommandFailure::environment)?;
+    async fn examine_through(
+        &self,
+        proxy: &Proxy,
+        model: &str,
+    ) -> Result<Examined, CommandFailure> {
+        proxy
+            .wait_until_ready(self.timeout)
+            .await
+            .map_err(CommandFailure::environment)?;
         self.examine(&proxy.url, Some(model)).await
     }
 
     async fn examine(&self, url: &str, model: Option<&str>) -> Result<Examined, CommandFailure> {
-        let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
-        let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
+        let limits = Limits {
+            answer: self.timeout,
+            total: self.within,
+            idle: self.idle,
+        };
+        let bounds = Bounds {
+            connect: Bounds::within(self.timeout).connect,
+            ..limits.bounds()
+        };
         let sender = self.target.sender(url, bounds)?;
         let told = format!(
             "{} requests to {}, at most {} tokens, and about {} tokens of prompts; at most {} short requests beside \
@@ -186,18 +208,26 @@ impl Doctor {
             None => report.stopped = Some("it was interrupted".to_owned()),
         }
         let findings = report.findings();
-        Ok(Examined { report, findings, interrupted })
+        Ok(Examined {
+            report,
+            findings,
+            interrupted,
+        })
     }
 }
 
 /// Returns the absolute path of a file, for the configuration.
 fn absolute(path: &Path) -> Result<String, CommandFailure> {
-    let full = std::path::absolute(path).map_err(|error| CommandFailure::at(path.display(), error))?;
+    let full =
+        std::path::absolute(path).map_err(|error| CommandFailure::at(path.display(), error))?;
     Ok(full.display().to_string())
 }
 
 /// Writes all exchanges to folders.
 fn write(report: &Report, root: &Path) -> Result<(), CommandFailure> {
-    let exchanges = report.exchanges.iter().map(|(name, exchange)| (name.as_str(), exchange));
+    let exchanges = report
+        .exchanges
+        .iter()
+        .map(|(name, exchange)| (name.as_str(), exchange));
     save_all(exchanges, root, ["Question", "doctor"])
 }

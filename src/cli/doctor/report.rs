@@ -10,7 +10,12 @@ use std::fmt::Write;
 const INDENT: usize = 12;
 
 /// Returns the report.
-pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advice, look: Look) -> String {
+pub(super) fn text(
+    direct: &Examined,
+    through: Option<&Examined>,
+    advice: &Advice,
+    look: Look,
+) -> String {
     let mut text = String::new();
     head(&direct.report, look, &mut text);
     counts("\nresult", direct, look, &mut text);
@@ -20,12 +25,25 @@ pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advic
         columns(direct, through, look, &mut text);
     }
     for severity in [Severity::Broken, Severity::Warning, Severity::Note] {
-        for finding in direct.findings.iter().filter(|finding| finding.severity() == severity) {
-            block(finding, through.and_then(|through| same(through, finding)), look, &mut text);
+        for finding in direct
+            .findings
+            .iter()
+            .filter(|finding| finding.severity() == severity)
+        {
+            block(
+                finding,
+                through.and_then(|through| same(through, finding)),
+                look,
+                &mut text,
+            );
         }
     }
     if let Some(through) = through {
-        for finding in through.findings.iter().filter(|finding| is_new(direct, finding)) {
+        for finding in through
+            .findings
+            .iter()
+            .filter(|finding| is_new(direct, finding))
+        {
             let _ = writeln!(text, "\n{}", look.painted("only through samewire", BOLD));
             block(finding, None, look, &mut text);
         }
@@ -38,7 +56,10 @@ pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advic
 
 /// Returns the finding of the same check.
 fn same<'e>(other: &'e Examined, finding: &Finding) -> Option<&'e Finding> {
-    other.findings.iter().find(|one| one.check.id == finding.check.id)
+    other
+        .findings
+        .iter()
+        .find(|one| one.check.id == finding.check.id)
 }
 
 /// Returns true if something is wrong that was not wrong directly.
@@ -61,7 +82,9 @@ fn colour(severity: Severity) -> &'static str {
 fn head(report: &Report, look: Look, text: &mut String) {
     let server = report.server();
     let name = server.title();
-    let name = name.as_deref().unwrap_or("an engine or gateway that samewire does not know");
+    let name = name
+        .as_deref()
+        .unwrap_or("an engine or gateway that samewire does not know");
     for part in wrapped(&format!("{name} at {}", visible(&report.url)), look.width) {
         let _ = writeln!(text, "{}", look.painted(&part, BOLD));
     }
@@ -71,17 +94,30 @@ fn head(report: &Report, look: Look, text: &mut String) {
     if let Some(route) = server.lacks {
         line("has no", route, look, text);
     }
-    let context = server.model(report.model()).and_then(|model| model.context_length.or(model.max_model_len));
-    let context = context.map(|tokens| format!(", {tokens} tokens of context")).unwrap_or_default();
+    let context = server
+        .model(report.model())
+        .and_then(|model| model.context_length.or(model.max_model_len));
+    let context = context
+        .map(|tokens| format!(", {tokens} tokens of context"))
+        .unwrap_or_default();
     let listed = match server.models.len() {
         0 => "not listed".to_owned(),
         1 => "the only one listed".to_owned(),
         count => format!("one of {count} listed"),
     };
-    line("model", &format!("{} ({listed}{context})", excerpt(report.model(), MODEL)), look, text);
+    line(
+        "model",
+        &format!("{} ({listed}{context})", excerpt(report.model(), MODEL)),
+        look,
+        text,
+    );
     if let Some(parsers) = &server.parsers {
         let name = |parser: &Option<String>| parser.clone().unwrap_or_else(|| "none".to_owned());
-        let told = format!("reasoning {}, calls {}", name(&parsers.reasoning), name(&parsers.tools));
+        let told = format!(
+            "reasoning {}, calls {}",
+            name(&parsers.reasoning),
+            name(&parsers.tools)
+        );
         line("parsers", &told, look, text);
     }
 }
@@ -96,10 +132,22 @@ fn line(label: &str, words: &str, look: Look, text: &mut String) {
 
 fn counts(label: &str, examined: &Examined, look: Look, text: &mut String) {
     let count = |severity: Severity| {
-        let count = examined.findings.iter().filter(|finding| finding.severity() == severity).count();
+        let count = examined
+            .findings
+            .iter()
+            .filter(|finding| finding.severity() == severity)
+            .count();
         let is_many = count != 1 && matches!(severity, Severity::Warning | Severity::Note);
-        let told = format!("{count} {}{}", severity.name(), if is_many { "s" } else { "" });
-        if count == 0 { told } else { look.painted(&told, colour(severity)) }
+        let told = format!(
+            "{count} {}{}",
+            severity.name(),
+            if is_many { "s" } else { "" }
+        );
+        if count == 0 {
+            told
+        } else {
+            look.painted(&told, colour(severity))
+        }
     };
     let mut counts = Severity::ALL.map(count);
     counts.reverse();
@@ -115,19 +163,33 @@ fn columns(direct: &Examined, through: &Examined, look: Look, text: &mut String)
             let other = same(through, finding)?;
             let words = [finding.severity(), other.severity()];
             let is_told = words.iter().any(|severity| *severity >= Severity::Note);
-            let says = if finding.severity() >= Severity::Note { finding } else { other }.outcome.says();
+            let says = if finding.severity() >= Severity::Note {
+                finding
+            } else {
+                other
+            }
+            .outcome
+            .says();
             let [one, two] = words.map(|severity| severity.name().to_owned());
             is_told.then(|| [finding.check.id.to_owned(), one, two, says.to_owned()])
         })
         .collect();
-    let head = [("check", PLAIN), ("direct", LEFT), ("samewire", RIGHT), ("what", PLAIN)];
+    let head = [
+        ("check", PLAIN),
+        ("direct", LEFT),
+        ("samewire", RIGHT),
+        ("what", PLAIN),
+    ];
     table::write(head, &rows, look, text);
 }
 
 /// Writes one finding: what it is, the bytes that show it, whom it affects, and what helps.
 fn block(finding: &Finding, through: Option<&Finding>, look: Look, text: &mut String) {
     let Some(found) = finding.found() else { return };
-    let word = look.painted(&format!("{:<10}", finding.severity().name()), colour(finding.severity()));
+    let word = look.painted(
+        &format!("{:<10}", finding.severity().name()),
+        colour(finding.severity()),
+    );
     let _ = writeln!(text, "\n{word}  {}", look.painted(finding.check.id, BOLD));
     for part in wrapped(&found.says, look.width.saturating_sub(INDENT)) {
         let _ = writeln!(text, "{:INDENT$}{part}", "");
@@ -165,8 +227,12 @@ fn told(setting: &Setting) -> String {
 
 /// Writes what is fine and what was not seen.
 fn lists(direct: &Examined, look: Look, text: &mut String) {
-    let of =
-        |severity: Severity| direct.findings.iter().filter(move |finding| finding.severity() == severity);
+    let of = |severity: Severity| {
+        direct
+            .findings
+            .iter()
+            .filter(move |finding| finding.severity() == severity)
+    };
     let fine: Vec<_> = of(Severity::Fine).map(|finding| finding.check.id).collect();
     if !fine.is_empty() {
         text.push('\n');
@@ -186,7 +252,13 @@ fn lists(direct: &Examined, look: Look, text: &mut String) {
         if !label.is_empty() {
             text.push('\n');
         }
-        listed(label, &format!("{}: {why}", ids.join(", ")), DIM, look, text);
+        listed(
+            label,
+            &format!("{}: {why}", ids.join(", ")),
+            DIM,
+            look,
+            text,
+        );
         label = "";
     }
 }
@@ -194,7 +266,11 @@ fn lists(direct: &Examined, look: Look, text: &mut String) {
 fn listed(label: &str, words: &str, colour: &str, look: Look, text: &mut String) {
     let mut label = label.to_owned();
     for part in wrapped(&visible(words), look.width.saturating_sub(INDENT)) {
-        let _ = writeln!(text, "{}{part}", look.painted(&format!("{label:<INDENT$}"), colour));
+        let _ = writeln!(
+            text,
+            "{}{part}",
+            look.painted(&format!("{label:<INDENT$}"), colour)
+        );
         label.clear();
     }
 }
@@ -202,7 +278,11 @@ fn listed(label: &str, words: &str, colour: &str, look: Look, text: &mut String)
 /// Writes the flags of the engine and the configuration.
 fn helps(advice: &Advice, look: Look, text: &mut String) {
     if !advice.engine.is_empty() {
-        let _ = writeln!(text, "\n{}", look.painted("Flags that let the engine do better:", BOLD));
+        let _ = writeln!(
+            text,
+            "\n{}",
+            look.painted("Flags that let the engine do better:", BOLD)
+        );
         for flag in &advice.engine {
             let _ = writeln!(text, "  {}", visible(flag));
         }
@@ -223,6 +303,10 @@ fn helps(advice: &Advice, look: Look, text: &mut String) {
 /// Writes which questions were not asked, and why.
 fn unasked(report: &Report, look: Look, text: &mut String) {
     let Some(why) = &report.stopped else { return };
-    let names: Vec<_> = report.not_asked().into_iter().map(|question| question.name()).collect();
+    let names: Vec<_> = report
+        .not_asked()
+        .into_iter()
+        .map(|question| question.name())
+        .collect();
     *text += &table::unasked(&names, why, "Not everything was asked:", look);
 }

@@ -22,28 +22,45 @@ const LOOK: Duration = Duration::from_millis(50);
 impl Proxy {
     /// Starts a proxy with a configuration, on free ports of the loopback address.
     pub(super) fn start(config: &str) -> Result<Self, CommandFailure> {
-        let flags = Overrides::default().with("listen", "127.0.0.1:0").with("admin_listen", "127.0.0.1:0");
+        let flags = Overrides::default()
+            .with("listen", "127.0.0.1:0")
+            .with("admin_listen", "127.0.0.1:0");
         let flags = flags.with("threads", 1).with("store.place", "memory");
         let config = Config::read(config, &[&flags]).map_err(CommandFailure::usage)?;
         // Log lines would be within the report.
         let logging = telemetry::start_logging(LogLevel::Error, LogFormat::Auto)
             .map_err(CommandFailure::environment)?;
-        let listeners =
-            Listeners::bind(&config, PassedSockets::default()).map_err(CommandFailure::environment)?;
-        let url = listeners.base_url(&config).map_err(CommandFailure::environment)?;
+        let listeners = Listeners::bind(&config, PassedSockets::default())
+            .map_err(CommandFailure::environment)?;
+        let url = listeners
+            .base_url(&config)
+            .map_err(CommandFailure::environment)?;
         let thread = std::thread::Builder::new().name("proxy".to_owned());
-        thread.spawn(move || server::run_on(listeners, config, None)).map_err(CommandFailure::environment)?;
-        Ok(Self { url, _logging: logging })
+        thread
+            .spawn(move || server::run_on(listeners, config, None))
+            .map_err(CommandFailure::environment)?;
+        Ok(Self {
+            url,
+            _logging: logging,
+        })
     }
 
     /// Waits until the proxy has found the engine.
     pub(super) async fn wait_until_ready(&self, limit: Duration) -> Result<(), String> {
         let tls = trusting_nobody().map_err(|error| error.to_string())?;
-        let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build();
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .tls_backend_preconfigured(tls)
+            .build();
         let client = client.map_err(|error| error.to_string())?;
         let health = self.url.replacen("/v1", "/health", 1);
         let ready = async {
-            while !client.get(&health).send().await.is_ok_and(|answer| answer.status().is_success()) {
+            while !client
+                .get(&health)
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status().is_success())
+            {
                 sleep(LOOK).await;
             }
         };

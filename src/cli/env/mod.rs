@@ -77,11 +77,16 @@ impl Env {
         let url = match &self.url {
             Some(url) => url.clone(),
             None => {
-                let flags = Overrides { config: self.config.clone(), ..Overrides::default() };
+                let flags = Overrides {
+                    config: self.config.clone(),
+                    ..Overrides::default()
+                };
                 clients_url(&flags).map_err(CommandFailure::usage)?
             }
         };
-        let sender = self.target.sender_with(&url, Bounds::within(PATIENCE), client_key())?;
+        let sender = self
+            .target
+            .sender_with(&url, Bounds::within(PATIENCE), client_key())?;
         let listed = runtime()?.block_on(listed(&sender))?;
         let model = self.chosen(&listed, sender.target().base())?;
         let key_file = self.key_path()?;
@@ -104,9 +109,14 @@ impl Env {
 
     /// Returns the absolute path of the file with the key.
     fn key_path(&self) -> Result<Option<String>, CommandFailure> {
-        let Some(path) = &self.target.key_file else { return Ok(None) };
-        let full = std::path::absolute(path).map_err(|error| CommandFailure::at(path.display(), error))?;
-        let text = full.to_str().filter(|text| !text.chars().any(char::is_control));
+        let Some(path) = &self.target.key_file else {
+            return Ok(None);
+        };
+        let full =
+            std::path::absolute(path).map_err(|error| CommandFailure::at(path.display(), error))?;
+        let text = full
+            .to_str()
+            .filter(|text| !text.chars().any(char::is_control));
         let text = text.ok_or_else(|| {
             CommandFailure::usage("--key-file: the path has characters that no shell takes")
         })?;
@@ -114,24 +124,44 @@ impl Env {
     }
 
     /// Returns the model that is named, or the only one; further names of the same weights do not count.
-    fn chosen<'m>(&self, listed: &'m [ListedModel], base: &str) -> Result<&'m ListedModel, CommandFailure> {
+    fn chosen<'m>(
+        &self,
+        listed: &'m [ListedModel],
+        base: &str,
+    ) -> Result<&'m ListedModel, CommandFailure> {
         let names = || listed.iter().map(|model| model.id.as_str());
         if let Some(name) = &self.model {
             let unknown = || {
                 let why = format!("--model: {base}/models does not list {}", visible(name));
                 CommandFailure::usage(suggest(why, name, names()))
             };
-            return listed.iter().find(|model| model.id == *name).ok_or_else(unknown);
+            return listed
+                .iter()
+                .find(|model| model.id == *name)
+                .ok_or_else(unknown);
         }
         let is_main = models::are_main(&listed.iter().collect::<Vec<_>>());
-        let main: Vec<_> =
-            listed.iter().zip(is_main).filter_map(|(model, main)| main.then_some(model)).collect();
+        let main: Vec<_> = listed
+            .iter()
+            .zip(is_main)
+            .filter_map(|(model, main)| main.then_some(model))
+            .collect();
         match main.as_slice() {
-            [] => Err(CommandFailure::environment(format_args!("{base}/models lists no model"))),
+            [] => Err(CommandFailure::environment(format_args!(
+                "{base}/models lists no model"
+            ))),
             [only] => Ok(only),
             several => {
-                let shown: Vec<_> = several.iter().take(LISTED).map(|model| visible(&model.id)).collect();
-                let more = if several.len() > LISTED { " and others" } else { "" };
+                let shown: Vec<_> = several
+                    .iter()
+                    .take(LISTED)
+                    .map(|model| visible(&model.id))
+                    .collect();
+                let more = if several.len() > LISTED {
+                    " and others"
+                } else {
+                    ""
+                };
                 Err(CommandFailure::usage(format_args!(
                     "there are several models; name one with --model: {}{more}",
                     shown.join(", ")

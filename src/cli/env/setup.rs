@@ -46,21 +46,30 @@ impl Setup<'_> {
         match self.context {
             Some(context) => {
                 export("CLAUDE_CODE_MAX_CONTEXT_TOKENS", &context.to_string());
-                export("CLAUDE_CODE_MAX_OUTPUT_TOKENS", &answer(context).to_string());
+                export(
+                    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+                    &answer(context).to_string(),
+                );
                 text.push_str(
                     "# To sum conversations up earlier, from 100,000 tokens on: export CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000\n",
                 );
             }
             None => text.push_str(&unknown("export CLAUDE_CODE_MAX_CONTEXT_TOKENS=TOKENS")),
         }
-        text.push_str("# low, medium, high, xhigh or max: export CLAUDE_CODE_EFFORT_LEVEL=medium\n");
+        text.push_str(
+            "# low, medium, high, xhigh or max: export CLAUDE_CODE_EFFORT_LEVEL=medium\n",
+        );
         text
     }
 
     /// Returns the `config.toml` of the Codex CLI (0.171).
     pub(super) fn codex(&self) -> String {
         let mut text = format!("# Codex: ~/.codex/config.toml\n# {}\n", self.key_line());
-        let _ = writeln!(text, "model = {}\nmodel_provider = \"samewire\"", quoted(self.model));
+        let _ = writeln!(
+            text,
+            "model = {}\nmodel_provider = \"samewire\"",
+            quoted(self.model)
+        );
         match self.context {
             Some(context) => _ = writeln!(text, "model_context_window = {context}"),
             None => text.push_str(&unknown("model_context_window = TOKENS")),
@@ -79,9 +88,15 @@ impl Setup<'_> {
     /// Returns the `opencode.jsonc` of opencode (1.18).
     pub(super) fn opencode(&self) -> String {
         let limit = self.context.map_or_else(String::new, |context| {
-            format!(", \"limit\": {{ \"context\": {context}, \"output\": {} }}", answer(context))
+            format!(
+                ", \"limit\": {{ \"context\": {context}, \"output\": {} }}",
+                answer(context)
+            )
         });
-        let (model, meant) = (quoted(self.model), quoted(&format!("samewire/{}", self.model)));
+        let (model, meant) = (
+            quoted(self.model),
+            quoted(&format!("samewire/{}", self.model)),
+        );
         format!(
             "// opencode: ~/.config/opencode/opencode.jsonc, or opencode.jsonc in the project\n// {}\n{{\n  \
              \"$schema\": \"https://opencode.ai/config.json\",\n  \"model\": {meant},\n  \"small_model\": {meant},\n  \
@@ -114,8 +129,9 @@ impl Setup<'_> {
 
     /// Returns the variables of OpenAI's libraries.
     pub(super) fn openai(&self) -> String {
-        let context =
-            self.context.map_or_else(String::new, |context| format!(" Its context holds {context} tokens."));
+        let context = self.context.map_or_else(String::new, |context| {
+            format!(" Its context holds {context} tokens.")
+        });
         format!(
             "# OpenAI's libraries: source <(samewire env openai)\nexport OPENAI_BASE_URL={}\nexport OPENAI_API_KEY={}\n\
              # The libraries do not read this one: a program names its model itself.{context}\nexport OPENAI_MODEL={}\n",
@@ -183,6 +199,9 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_room_for_the_prompt() {
-        assert_eq!([1, 4096, 32_768, 262_144].map(answer), [1, 1024, 8192, 32_000]);
+        assert_eq!(
+            [1, 4096, 32_768, 262_144].map(answer),
+            [1, 1024, 8192, 32_000]
+        );
     }
 }

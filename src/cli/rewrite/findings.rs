@@ -31,7 +31,10 @@ const HINT: &str = "1;36";
 
 impl Reporter {
     pub(super) fn new(format: Format) -> Self {
-        Self { format, has_colour: !Terminal::environment().plain && io::stderr().is_terminal() }
+        Self {
+            format,
+            has_colour: !Terminal::environment().plain && io::stderr().is_terminal(),
+        }
     }
 
     /// Writes a remark about the input, such as missing blank lines between events.
@@ -64,12 +67,19 @@ impl Reporter {
             }
             Finding::Engine(engine) => format!("{}  {engine}", self.painted("engine", DIM)),
             Finding::Verdict(verdict) => {
-                let colour = if verdict.outcome.failure().is_none() { GOOD } else { BAD };
+                let colour = if verdict.outcome.failure().is_none() {
+                    GOOD
+                } else {
+                    BAD
+                };
                 let summary = self.painted(&visible(&verdict.to_string()), colour);
                 let mut text = format!("{}  {summary}", self.painted("summary", DIM));
                 if let Some(hint) = verdict.hint() {
-                    text +=
-                        &format!("\n{}  {}", self.painted("hint", DIM), self.painted(&visible(&hint), HINT));
+                    text += &format!(
+                        "\n{}  {}",
+                        self.painted("hint", DIM),
+                        self.painted(&visible(&hint), HINT)
+                    );
                 }
                 text
             }
@@ -77,7 +87,11 @@ impl Reporter {
     }
 
     fn painted(&self, text: &str, colour: &str) -> String {
-        if self.has_colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.has_colour {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -109,12 +123,20 @@ fn write(line: &impl Serialize) {
 }
 
 fn json_change(change: &Change) -> ChangeLine<'_> {
-    let Change { place, rule, effect, times } = change;
+    let Change {
+        place,
+        rule,
+        effect,
+        times,
+    } = change;
     let (first, last) = match *place {
         Place::Frames { first, last } => (Some(first), Some(last)),
         Place::Request | Place::Object => (None, None),
     };
-    let is_one = matches!(effect.kind, Kind::Replaced | Kind::Became | Kind::Held | Kind::Released);
+    let is_one = matches!(
+        effect.kind,
+        Kind::Replaced | Kind::Became | Kind::Held | Kind::Released
+    );
     ChangeLine {
         kind: "change",
         place: place.name(),

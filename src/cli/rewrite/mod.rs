@@ -60,7 +60,12 @@ pub(super) struct Rewrite {
     #[arg(long)]
     explain: bool,
     /// The form of --explain: lines for people, or a JSON object on each line
-    #[arg(long, value_name = "FORMAT", default_value = "text", requires = "explain")]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        requires = "explain"
+    )]
     format: Format,
 }
 
@@ -146,9 +151,13 @@ impl Rewrite {
         let ran = match &teller {
             Some(teller) => {
                 let note = &mut |note: &str| teller.note(note);
-                filter::explained(params, input, output, note, &mut |finding| teller.finding(&finding))
+                filter::explained(params, input, output, note, &mut |finding| {
+                    teller.finding(&finding)
+                })
             }
-            None => filter::run(params, input, output, &mut |note| print_error(visible(note))),
+            None => filter::run(params, input, output, &mut |note| {
+                print_error(visible(note))
+            }),
         };
         match ran {
             Ok(true) => Ok(ExitCode::SUCCESS),
@@ -165,12 +174,25 @@ impl Rewrite {
 
     fn params(self) -> Result<FilterParams, CommandFailure> {
         let (api, mut to) = (self.api, self.to);
-        let RequestFile { api: mut request_api, request, route } =
-            self.request.as_deref().map(recorded::read).transpose()?.unwrap_or_default();
+        let RequestFile {
+            api: mut request_api,
+            request,
+            route,
+        } = self
+            .request
+            .as_deref()
+            .map(recorded::read)
+            .transpose()?
+            .unwrap_or_default();
         // An engine may answer a Responses request in either API, so the API is detected from the bytes.
-        if request_api.take_if(|request_api| *request_api == Api::Responses).is_some() {
+        if request_api
+            .take_if(|request_api| *request_api == Api::Responses)
+            .is_some()
+        {
             if to.is_some_and(|to| to != Api::Responses) {
-                return Err(CommandFailure::usage("--to: the request is one of Responses"));
+                return Err(CommandFailure::usage(
+                    "--to: the request is one of Responses",
+                ));
             }
             to = Some(Api::Responses);
         }
@@ -178,7 +200,9 @@ impl Rewrite {
         let is_message = [to, api, request_api].contains(&Some(Api::Messages));
         if is_message && matches!(request_api, None | Some(Api::Chat | Api::Messages)) {
             if to.is_some_and(|to| to != Api::Messages) {
-                return Err(CommandFailure::usage("--to: the request is one of Messages"));
+                return Err(CommandFailure::usage(
+                    "--to: the request is one of Messages",
+                ));
             }
             (request_api, to) = (None, Some(Api::Messages));
         }
@@ -204,12 +228,17 @@ impl Rewrite {
     /// Returns the route by which the answer is rewritten: the recorded one, if there is one, as the flags change it.
     fn route(&self, recorded: Option<Route>) -> Result<Route, CommandFailure> {
         let engine = |name: &str| {
-            let unknown = || CommandFailure::usage(format!("--engine {name}: there is no such engine"));
+            let unknown =
+                || CommandFailure::usage(format!("--engine {name}: there is no such engine"));
             named(name).map(EngineIdentity::from).ok_or_else(unknown)
         };
         let route = match recorded {
             Some(route) => route,
-            None => Route::new(engine("auto")?, Arc::default(), Limits::default().max_event_bytes),
+            None => Route::new(
+                engine("auto")?,
+                Arc::default(),
+                Limits::default().max_event_bytes,
+            ),
         };
         let given = self.engine.as_deref().map(engine).transpose()?;
         // The same engine keeps its version.
@@ -217,9 +246,9 @@ impl Rewrite {
         let mut identity = other.unwrap_or(route.identity);
         if let Some(version) = &self.engine_version {
             let version = version.parse::<EngineVersion>();
-            identity.version = Some(
-                version.map_err(|_| CommandFailure::usage("--engine-version: a release such as 0.21.0"))?,
-            );
+            identity.version = Some(version.map_err(|_| {
+                CommandFailure::usage("--engine-version: a release such as 0.21.0")
+            })?);
         }
         let mut options = Options::clone(&route.options);
         for assignment in &self.set {
@@ -228,14 +257,22 @@ impl Rewrite {
         }
         // As of serve without a configuration: it listens on this machine alone, without keys.
         options.engine_errors = options.engine_errors.resolved(true);
-        Ok(Route { identity, options: Arc::new(options), ..route })
+        Ok(Route {
+            identity,
+            options: Arc::new(options),
+            ..route
+        })
     }
 }
 
 /// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its
 /// first number.
 fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    };
     let (id, seed) = match ids {
         Ids::Counter => (AnswerId(1), 1),
         Ids::Random => {
@@ -247,5 +284,10 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
         }
     };
     let request_id = Some(format!("req_{id}").into());
-    Ok(Stamp { id, now: now.unwrap_or_else(clock), seed, request_id })
+    Ok(Stamp {
+        id,
+        now: now.unwrap_or_else(clock),
+        seed,
+        request_id,
+    })
 }

@@ -19,22 +19,38 @@ pub(super) const CHECKS: &[Check] = checks! { Errors:
 };
 
 /// Questions that ought to be refused, each with the status for it.
-const REFUSED: [(Question, u16); 3] =
-    [(Question::BadJson, 400), (Question::WrongType, 400), (Question::UnknownRoute, 404)];
+const REFUSED: [(Question, u16); 3] = [
+    (Question::BadJson, 400),
+    (Question::WrongType, 400),
+    (Question::UnknownRoute, 404),
+];
 
 fn shape(seen: &Seen) -> Judged {
-    let questions = REFUSED.iter().map(|(question, _)| *question).chain([Question::UnknownModel]);
+    let questions = REFUSED
+        .iter()
+        .map(|(question, _)| *question)
+        .chain([Question::UnknownModel]);
     let refusals: Vec<_> = questions
         .filter_map(|question| Some((question, seen.any(question).ok()?)))
         .filter(|(_, answer)| answer.status >= 400)
         .collect();
     require(!refusals.is_empty(), "no request was refused")?;
-    let bad: Vec<_> =
-        refusals.iter().filter_map(|(question, answer)| Some((*question, wrong(answer)?))).collect();
-    let Some((first, _)) = bad.first() else { return Outcome::fine("Errors have the API's form.") };
-    let told: Vec<_> = bad.iter().map(|(question, why)| format!("{} ({why})", question.name())).collect();
+    let bad: Vec<_> = refusals
+        .iter()
+        .filter_map(|(question, answer)| Some((*question, wrong(answer)?)))
+        .collect();
+    let Some((first, _)) = bad.first() else {
+        return Outcome::fine("Errors have the API's form.");
+    };
+    let told: Vec<_> = bad
+        .iter()
+        .map(|(question, why)| format!("{} ({why})", question.name()))
+        .collect();
     let evidence = seen.any(*first).map(Answer::beginning)?;
-    Ok(Outcome::warning(format!("Errors have another form: {}.", told.join(", ")), &evidence))
+    Ok(Outcome::warning(
+        format!("Errors have another form: {}.", told.join(", ")),
+        &evidence,
+    ))
 }
 
 /// Returns what is wrong with the body of an error, if anything is.
@@ -59,11 +75,16 @@ fn status(seen: &Seen) -> Judged {
     let answers: Vec<_> = answers.collect();
     require(!answers.is_empty(), "it was not asked")?;
     // Libraries have an exception for 422, and a route that is missing may be a method that is missing.
-    let bad = answers.iter().find(|(_, status, answer)| ![*status, 405, 422].contains(&answer.status));
+    let bad = answers
+        .iter()
+        .find(|(_, status, answer)| ![*status, 405, 422].contains(&answer.status));
     match bad {
         Some((question, status, answer)) => {
-            let says =
-                format!("{} is answered with status {}, not {status}.", question.name(), answer.status);
+            let says = format!(
+                "{} is answered with status {}, not {status}.",
+                question.name(),
+                answer.status
+            );
             Ok(Outcome::warning(says, &answer.beginning()))
         }
         None => Outcome::fine("Wrong requests get the status that the API has for them."),
@@ -74,9 +95,13 @@ fn unknown_model(seen: &Seen) -> Judged {
     let answer = seen.any(Question::UnknownModel)?;
     match answer.status {
         404 => Outcome::fine("An unknown model gets 404."),
-        200 => Ok(Outcome::warning("An unknown model is answered as if it were there.", &answer.beginning())),
-        status => {
-            Ok(Outcome::note(format!("An unknown model gets status {status}, not 404."), &answer.beginning()))
-        }
+        200 => Ok(Outcome::warning(
+            "An unknown model is answered as if it were there.",
+            &answer.beginning(),
+        )),
+        status => Ok(Outcome::note(
+            format!("An unknown model gets status {status}, not 404."),
+            &answer.beginning(),
+        )),
     }
 }

@@ -34,7 +34,8 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 }
 
 /// Clients of the official libraries.
-const SDKS: &str = "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
+const SDKS: &str =
+    "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
 /// Obstacle where the server refuses the key, which is a separate finding.
 const REFUSED: &str = "the server refuses the key";
 /// Agents, whichever library they use.
@@ -51,7 +52,10 @@ fn parser_flags(seen: &Seen, reasoning: bool, calls: bool) -> Option<String> {
     let flags = Unparsed::of_model(&seen.model, reasoning, calls).flags(seen.server.engine())?;
     let told = seen.server.parsers.iter().flat_map(|parsers| {
         let (reasoning, tools) = (parsers.reasoning.as_deref(), parsers.tools.as_deref());
-        [("--reasoning-parser", reasoning), ("--tool-call-parser", tools)]
+        [
+            ("--reasoning-parser", reasoning),
+            ("--tool-call-parser", tools),
+        ]
     });
     let mut told = told.filter_map(|(flag, name)| Some(format!("{flag} {}", name?)));
     (!told.any(|on| on == flags)).then_some(flags)
@@ -77,7 +81,11 @@ fn refusal(answer: &Answer) -> String {
 
 /// Returns an obstacle unless a condition holds.
 fn require(holds: bool, why: &str) -> Judged<()> {
-    if holds { Ok(()) } else { Err(Outcome::not_seen(why)) }
+    if holds {
+        Ok(())
+    } else {
+        Err(Outcome::not_seen(why))
+    }
 }
 
 #[cfg(test)]
@@ -115,28 +123,43 @@ mod tests {
         let mut deltas = Vec::new();
         for (index, id) in ids.iter().enumerate() {
             for (id, function) in [
-                (format!(r#""id":"{id}","type":"function","#), r#""name":"get_weather","arguments":"""#),
+                (
+                    format!(r#""id":"{id}","type":"function","#),
+                    r#""name":"get_weather","arguments":"""#,
+                ),
                 (String::new(), r#""arguments":"{\"city\":""#),
                 (String::new(), r#""arguments":"\"Rome\"}""#),
             ] {
-                deltas.push(format!(r#""tool_calls":[{{"index":{index},{id}"function":{{{function}}}}}]"#));
+                deltas.push(format!(
+                    r#""tool_calls":[{{"index":{index},{id}"function":{{{function}}}}}]"#
+                ));
             }
         }
-        let mut all: Vec<_> = deltas.iter().map(|delta| (delta.as_str(), "null")).collect();
+        let mut all: Vec<_> = deltas
+            .iter()
+            .map(|delta| (delta.as_str(), "null"))
+            .collect();
         all.push(("", "\"tool_calls\""));
         stream(&all, true)
     }
 
     /// Returns the answer that is as the API has it.
     fn good(question: Question) -> (u16, &'static str, String) {
-        let text = || chat_whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
+        let text = || {
+            chat_whole(
+                r#""content":"Hi","reasoning_content":"R","reasoning":"R""#,
+                "stop",
+            )
+        };
         let call = |id: &str| {
             let call = r#""tool_calls":[{"id":"ID","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}}]"#;
-            chat_whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
+            chat_whole(
+                &format!(r#""content":null,{}"#, call.replace("ID", id)),
+                "tool_calls",
+            )
         };
         let error = |status| {
-            let body =
-                r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#;
+            let body = r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#;
             (status, JSON, body.to_owned())
         };
         match question {
@@ -215,13 +238,24 @@ mod tests {
     }
 
     fn cut(before: u64, after: u64, seconds: u64, natural: u64) -> Cut {
-        let load = |running| EngineLoad { running, ..EngineLoad::default() };
+        let load = |running| EngineLoad {
+            running,
+            ..EngineLoad::default()
+        };
         let [time, natural] = [seconds, natural].map(Duration::from_secs);
-        Cut { before: load(before), after: load(after), time, natural, route: "/metrics" }
+        Cut {
+            before: load(before),
+            after: load(after),
+            time,
+            natural,
+            route: "/metrics",
+        }
     }
 
     fn finding(seen: &Seen, id: &str) -> Finding {
-        let check = checks().find(|check| check.id == id).unwrap_or_else(|| panic!("no check {id}"));
+        let check = checks()
+            .find(|check| check.id == id)
+            .unwrap_or_else(|| panic!("no check {id}"));
         Finding::of(check, seen)
     }
 
@@ -230,16 +264,46 @@ mod tests {
         let seen = seen(&all_good());
         for check in checks() {
             let finding = Finding::of(check, &seen);
-            assert_eq!(finding.severity(), Severity::Fine, "{}: {:?}", check.id, finding.outcome);
+            assert_eq!(
+                finding.severity(),
+                Severity::Fine,
+                "{}: {:?}",
+                check.id,
+                finding.outcome
+            );
         }
     }
 
     /// Replacements in a good answer, each with the check that finds fault.
     const WRONG: &[(&str, Question, &str, &str, Severity)] = &[
-        ("models-list", Question::Models, "\"data\"", "\"none\"", Severity::Warning),
-        ("context-length", Question::Models, ",\"max_model_len\":4096", "", Severity::Note),
-        ("context-size", Question::Models, "4096", "256", Severity::Warning),
-        ("stream", Question::Stream, "data: [DONE]", "data: {nonsense", Severity::Broken),
+        (
+            "models-list",
+            Question::Models,
+            "\"data\"",
+            "\"none\"",
+            Severity::Warning,
+        ),
+        (
+            "context-length",
+            Question::Models,
+            ",\"max_model_len\":4096",
+            "",
+            Severity::Note,
+        ),
+        (
+            "context-size",
+            Question::Models,
+            "4096",
+            "256",
+            Severity::Warning,
+        ),
+        (
+            "stream",
+            Question::Stream,
+            "data: [DONE]",
+            "data: {nonsense",
+            Severity::Broken,
+        ),
         (
             "stream",
             Question::Stream,
@@ -247,9 +311,27 @@ mod tests {
             "\"delta\":{}}],\"error\":{\"message\":\"x\"},\"a\":[{\"b\":{}",
             Severity::Broken,
         ),
-        ("whole", Question::Whole, "\"message\"", "\"text\"", Severity::Broken),
-        ("finish-missing", Question::Stream, "\"stop\"", "null", Severity::Broken),
-        ("done-missing", Question::Stream, "data: [DONE]\n\n", "", Severity::Warning),
+        (
+            "whole",
+            Question::Whole,
+            "\"message\"",
+            "\"text\"",
+            Severity::Broken,
+        ),
+        (
+            "finish-missing",
+            Question::Stream,
+            "\"stop\"",
+            "null",
+            Severity::Broken,
+        ),
+        (
+            "done-missing",
+            Question::Stream,
+            "data: [DONE]\n\n",
+            "",
+            Severity::Warning,
+        ),
         (
             "finish-merged",
             Question::Stream,
@@ -271,10 +353,34 @@ mod tests {
             "\"content\":\"Hi\"},\"finish_reason\":\"stop\"",
             Severity::Warning,
         ),
-        ("at-once", Question::Eight, "\"choices\":[]", "\"error\":{\"message\":\"busy\"}", Severity::Warning),
-        ("role-first", Question::Stream, "\"role\":\"assistant\"", "", Severity::Note),
-        ("extra-keys", Question::Stream, "\"index\":0", "\"index\":0,\"token_ids\":null", Severity::Note),
-        ("reasoning-name", Question::Stream, "\"reasoning_content\":\"R\",", "", Severity::Warning),
+        (
+            "at-once",
+            Question::Eight,
+            "\"choices\":[]",
+            "\"error\":{\"message\":\"busy\"}",
+            Severity::Warning,
+        ),
+        (
+            "role-first",
+            Question::Stream,
+            "\"role\":\"assistant\"",
+            "",
+            Severity::Note,
+        ),
+        (
+            "extra-keys",
+            Question::Stream,
+            "\"index\":0",
+            "\"index\":0,\"token_ids\":null",
+            Severity::Note,
+        ),
+        (
+            "reasoning-name",
+            Question::Stream,
+            "\"reasoning_content\":\"R\",",
+            "",
+            Severity::Warning,
+        ),
         (
             "reasoning-parser",
             Question::Whole,
@@ -282,9 +388,27 @@ mod tests {
             "\"content\":\"<think>R</think>Hi\"",
             Severity::Broken,
         ),
-        ("reasoning-only", Question::Whole, "\"content\":\"Hi\"", "\"content\":null", Severity::Broken),
-        ("reasoning-only-stream", Question::Stream, "\"content\":\"Hi\"", "", Severity::Broken),
-        ("usage-stream", Question::Stream, "\"usage\":{", "\"used\":{", Severity::Warning),
+        (
+            "reasoning-only",
+            Question::Whole,
+            "\"content\":\"Hi\"",
+            "\"content\":null",
+            Severity::Broken,
+        ),
+        (
+            "reasoning-only-stream",
+            Question::Stream,
+            "\"content\":\"Hi\"",
+            "",
+            Severity::Broken,
+        ),
+        (
+            "usage-stream",
+            Question::Stream,
+            "\"usage\":{",
+            "\"used\":{",
+            Severity::Warning,
+        ),
         (
             "usage-stream",
             Question::Stream,
@@ -299,10 +423,34 @@ mod tests {
             "data: {\"choices\":[]}\n\ndata: [DONE]",
             Severity::Warning,
         ),
-        ("usage-sum", Question::Whole, "\"total_tokens\":5", "\"total_tokens\":6", Severity::Warning),
-        ("usage-sum", Question::Whole, "\"usage\"", "\"used\"", Severity::Warning),
-        ("usage-cached", Question::Whole, "\"cached_tokens\"", "\"cache\"", Severity::Note),
-        ("usage-reasoning", Question::Whole, "\"completion_tokens_details\"", "\"details\"", Severity::Note),
+        (
+            "usage-sum",
+            Question::Whole,
+            "\"total_tokens\":5",
+            "\"total_tokens\":6",
+            Severity::Warning,
+        ),
+        (
+            "usage-sum",
+            Question::Whole,
+            "\"usage\"",
+            "\"used\"",
+            Severity::Warning,
+        ),
+        (
+            "usage-cached",
+            Question::Whole,
+            "\"cached_tokens\"",
+            "\"cache\"",
+            Severity::Note,
+        ),
+        (
+            "usage-reasoning",
+            Question::Whole,
+            "\"completion_tokens_details\"",
+            "\"details\"",
+            Severity::Note,
+        ),
         (
             "tools-parsed",
             Question::ToolWhole,
@@ -310,8 +458,20 @@ mod tests {
             "\"content\":\"<tool_call>get_weather</tool_call>\",\"a\":[{\"id\"",
             Severity::Broken,
         ),
-        ("tools-ids", Question::ToolStream, "\"id\":\"call_a\",", "", Severity::Broken),
-        ("tools-ids", Question::ToolParallel, "call_d", "call_c", Severity::Broken),
+        (
+            "tools-ids",
+            Question::ToolStream,
+            "\"id\":\"call_a\",",
+            "",
+            Severity::Broken,
+        ),
+        (
+            "tools-ids",
+            Question::ToolParallel,
+            "call_d",
+            "call_c",
+            Severity::Broken,
+        ),
         (
             "tools-index",
             Question::ToolStream,
@@ -326,7 +486,13 @@ mod tests {
             "\"function\":{\"name\":\"get_weather\",\"arguments\"",
             Severity::Broken,
         ),
-        ("tools-arguments", Question::ToolStream, "Rome\\\"}", "Rome\\\"}{}", Severity::Broken),
+        (
+            "tools-arguments",
+            Question::ToolStream,
+            "Rome\\\"}",
+            "Rome\\\"}{}",
+            Severity::Broken,
+        ),
         (
             "tools-finish",
             Question::ToolStream,
@@ -341,12 +507,48 @@ mod tests {
             "\"content\":\"<tool_call>get_weather</tool_call>\",\"a\":[{\"id\"",
             Severity::Broken,
         ),
-        ("tools-named", Question::ToolNamed, "get_weather", "weather", Severity::Broken),
-        ("tools-required", Question::ToolRequired, "tool_calls", "calls", Severity::Broken),
-        ("tools-two-calls", Question::ToolParallel, "Rome\\\"}", "Rome\\\"}{}", Severity::Broken),
-        ("stop-string", Question::Stop, "4, ", "4, 5", Severity::Broken),
-        ("logprobs", Question::Logprobs, "\"logprobs\"", "\"log\"", Severity::Warning),
-        ("logprobs", Question::Logprobs, "\"logprob\"", "\"log\"", Severity::Warning),
+        (
+            "tools-named",
+            Question::ToolNamed,
+            "get_weather",
+            "weather",
+            Severity::Broken,
+        ),
+        (
+            "tools-required",
+            Question::ToolRequired,
+            "tool_calls",
+            "calls",
+            Severity::Broken,
+        ),
+        (
+            "tools-two-calls",
+            Question::ToolParallel,
+            "Rome\\\"}",
+            "Rome\\\"}{}",
+            Severity::Broken,
+        ),
+        (
+            "stop-string",
+            Question::Stop,
+            "4, ",
+            "4, 5",
+            Severity::Broken,
+        ),
+        (
+            "logprobs",
+            Question::Logprobs,
+            "\"logprobs\"",
+            "\"log\"",
+            Severity::Warning,
+        ),
+        (
+            "logprobs",
+            Question::Logprobs,
+            "\"logprob\"",
+            "\"log\"",
+            Severity::Warning,
+        ),
         (
             "two-choices",
             Question::Choices,
@@ -361,14 +563,62 @@ mod tests {
             "\"completion_tokens\":9",
             Severity::Broken,
         ),
-        ("json-schema", Question::Schema, "1969", "\\\"1969\\\"", Severity::Broken),
-        ("json-schema", Question::Schema, "1969", "-5.5", Severity::Broken),
-        ("error-shape", Question::BadJson, "\"code\":null", "\"code\":400", Severity::Warning),
-        ("error-shape", Question::UnknownRoute, "\"error\"", "\"detail\"", Severity::Warning),
-        ("responses", Question::ResponsesStream, "response.completed", "response.done", Severity::Warning),
-        ("messages", Question::MessagesStream, "message_stop", "message_end", Severity::Warning),
-        ("completions", Question::CompletionsStream, "\"text_completion\"", "\"text\"", Severity::Warning),
-        ("embeddings", Question::Embeddings, "[0.5,-1]", "[]", Severity::Warning),
+        (
+            "json-schema",
+            Question::Schema,
+            "1969",
+            "\\\"1969\\\"",
+            Severity::Broken,
+        ),
+        (
+            "json-schema",
+            Question::Schema,
+            "1969",
+            "-5.5",
+            Severity::Broken,
+        ),
+        (
+            "error-shape",
+            Question::BadJson,
+            "\"code\":null",
+            "\"code\":400",
+            Severity::Warning,
+        ),
+        (
+            "error-shape",
+            Question::UnknownRoute,
+            "\"error\"",
+            "\"detail\"",
+            Severity::Warning,
+        ),
+        (
+            "responses",
+            Question::ResponsesStream,
+            "response.completed",
+            "response.done",
+            Severity::Warning,
+        ),
+        (
+            "messages",
+            Question::MessagesStream,
+            "message_stop",
+            "message_end",
+            Severity::Warning,
+        ),
+        (
+            "completions",
+            Question::CompletionsStream,
+            "\"text_completion\"",
+            "\"text\"",
+            Severity::Warning,
+        ),
+        (
+            "embeddings",
+            Question::Embeddings,
+            "[0.5,-1]",
+            "[]",
+            Severity::Warning,
+        ),
     ];
 
     #[test]
@@ -381,7 +631,10 @@ mod tests {
             let finding = finding(&seen(&answers), id);
             assert_eq!(finding.severity(), *severity, "{id}: {:?}", finding.outcome);
             let found = finding.found().unwrap();
-            assert!(!found.evidence.is_empty() && !found.says.is_empty(), "{id}: {found:?}");
+            assert!(
+                !found.evidence.is_empty() && !found.says.is_empty(),
+                "{id}: {found:?}"
+            );
         }
     }
 
@@ -423,17 +676,38 @@ mod tests {
             let body = r#"{"object":"error","message":"requires --tool-call-parser"}"#.to_owned();
             answers.insert(*question, (*status, JSON, body, Ended::Clean));
             let finding = finding(&seen(&answers), id);
-            assert!(finding.severity() >= Severity::Note, "{id}: {:?}", finding.outcome);
-            assert!(finding.found().unwrap().evidence.contains(&status.to_string()), "{id}: {finding:?}");
+            assert!(
+                finding.severity() >= Severity::Note,
+                "{id}: {:?}",
+                finding.outcome
+            );
+            assert!(
+                finding
+                    .found()
+                    .unwrap()
+                    .evidence
+                    .contains(&status.to_string()),
+                "{id}: {finding:?}"
+            );
         }
     }
 
     #[test]
     fn every_check_has_an_answer_that_is_wrong() {
         // These are judged below, by what no answer shows.
-        let others = ["keep-alive", "disconnect", "envelope", "tools-pieces", "tools-swallowed"];
-        let judged: BTreeSet<_> =
-            WRONG.iter().map(|row| row.0).chain(REFUSED.iter().map(|row| row.0)).chain(others).collect();
+        let others = [
+            "keep-alive",
+            "disconnect",
+            "envelope",
+            "tools-pieces",
+            "tools-swallowed",
+        ];
+        let judged: BTreeSet<_> = WRONG
+            .iter()
+            .map(|row| row.0)
+            .chain(REFUSED.iter().map(|row| row.0))
+            .chain(others)
+            .collect();
         let all: BTreeSet<_> = checks().map(|check| check.id).collect();
         assert_eq!(judged, all);
         assert_eq!(all.len(), checks().count(), "an id is there twice");
@@ -443,11 +717,17 @@ mod tests {
     #[test]
     fn samewire_is_said_to_mend_what_a_rule_mends() {
         let mut answers = all_good();
-        answers.insert(Question::Developer, (400, JSON, "{}".to_owned(), Ended::Clean));
+        answers.insert(
+            Question::Developer,
+            (400, JSON, "{}".to_owned(), Ended::Clean),
+        );
         let mut seen = seen(&answers);
         for (version, mends) in [("0.22.0", true), ("0.32.0", false)] {
             let engine = named("vllm").unwrap();
-            seen.server.identity = Some(EngineIdentity { version: version.parse().ok(), ..engine.into() });
+            seen.server.identity = Some(EngineIdentity {
+                version: version.parse().ok(),
+                ..engine.into()
+            });
             let finding = finding(&seen, "role-developer");
             assert_eq!(
                 (finding.severity(), finding.mends.is_some()),
@@ -455,8 +735,11 @@ mod tests {
                 "{version}"
             );
         }
-        let rules: BTreeSet<_> =
-            ENGINES.iter().flat_map(|engine| engine.rules()).map(|rule| rule.name).collect();
+        let rules: BTreeSet<_> = ENGINES
+            .iter()
+            .flat_map(|engine| engine.rules())
+            .map(|rule| rule.name)
+            .collect();
         for rule in checks().filter_map(|check| check.rule) {
             assert!(rules.contains(rule), "{rule}");
         }
@@ -470,28 +753,55 @@ mod tests {
             let counted = format!("\"completion_tokens\":{tokens},");
             chat_whole(text, "stop").replace("\"completion_tokens\":2,", &counted)
         };
-        let thought = r#""content":null,"reasoning":"\nI should call the weather tool for Tokyo.\n""#;
         let thought =
-            |tokens| whole(thought, tokens).replace("\"reasoning_tokens\":1", "\"reasoning_tokens\":10");
+            r#""content":null,"reasoning":"\nI should call the weather tool for Tokyo.\n""#;
+        let thought = |tokens| {
+            whole(thought, tokens).replace("\"reasoning_tokens\":1", "\"reasoning_tokens\":10")
+        };
         let hello = r#""content":"Hello! How can I help you today?""#;
         for (plain, answer, severity) in [
             (whole(hello, 10), thought(33), Severity::Broken),
             // The tags of reasoning, and the end of the turn.
             (whole(hello, 10), thought(22), Severity::Fine),
             // Reasoning that is counted and shown nowhere.
-            (whole(hello, 80), whole(r#""content":"It is sunny in Tokyo.""#, 70), Severity::Fine),
-            (whole("\"content\":\"\"", 10), thought(33), Severity::NotSeen),
-            (whole(hello, 10), thought(33).replace("\"stop\"", "\"length\""), Severity::NotSeen),
-            (whole(hello, 10), thought(33).replace("\"usage\"", "\"used\""), Severity::NotSeen),
+            (
+                whole(hello, 80),
+                whole(r#""content":"It is sunny in Tokyo.""#, 70),
+                Severity::Fine,
+            ),
+            (
+                whole("\"content\":\"\"", 10),
+                thought(33),
+                Severity::NotSeen,
+            ),
+            (
+                whole(hello, 10),
+                thought(33).replace("\"stop\"", "\"length\""),
+                Severity::NotSeen,
+            ),
+            (
+                whole(hello, 10),
+                thought(33).replace("\"usage\"", "\"used\""),
+                Severity::NotSeen,
+            ),
         ] {
             let mut answers = all_good();
             answers.insert(Question::Whole, (200, JSON, plain, Ended::Clean));
-            answers.insert(Question::ToolWhole, (200, JSON, answer.clone(), Ended::Clean));
-            answers.insert(Question::ToolStream, (503, JSON, String::new(), Ended::Clean));
+            answers.insert(
+                Question::ToolWhole,
+                (200, JSON, answer.clone(), Ended::Clean),
+            );
+            answers.insert(
+                Question::ToolStream,
+                (503, JSON, String::new(), Ended::Clean),
+            );
             let finding = finding(&seen(&answers), "tools-swallowed");
             assert_eq!(finding.severity(), severity, "{answer}: {finding:?}");
             let remedy = finding.found().map(|found| &found.remedy);
-            assert!(remedy.is_none_or(|remedy| remedy.settings.is_empty()), "samewire never sees the call");
+            assert!(
+                remedy.is_none_or(|remedy| remedy.settings.is_empty()),
+                "samewire never sees the call"
+            );
         }
     }
 
@@ -502,7 +812,11 @@ mod tests {
         for year in ["-5", "-0", "1969.0"] {
             let text = chat_whole(&format!(r#""content":"{{\"year\": {year}}}""#), "stop");
             answers.insert(Question::Schema, (200, JSON, text, Ended::Clean));
-            assert_eq!(finding(&seen(&answers), "json-schema").severity(), Severity::Fine, "{year}");
+            assert_eq!(
+                finding(&seen(&answers), "json-schema").severity(),
+                Severity::Fine,
+                "{year}"
+            );
         }
         for (_, _, body, _) in answers.values_mut() {
             *body = body.replace("\"cached_tokens\":1", "\"cached_tokens\":0");
@@ -514,7 +828,10 @@ mod tests {
         answers.insert(Question::Models, (401, JSON, "{}".to_owned(), Ended::Clean));
         let mut refused = seen(&answers);
         refused.idle = Some(Idle::Closed(Duration::from_millis(10)));
-        assert_eq!(finding(&refused, "keep-alive").severity(), Severity::NotSeen);
+        assert_eq!(
+            finding(&refused, "keep-alive").severity(),
+            Severity::NotSeen
+        );
     }
 
     /// Beside the finding that reasoning is left in the text, nobody says that there is none.
@@ -523,16 +840,30 @@ mod tests {
         let mut answers = all_good();
         for (status, kind, body, _) in answers.values_mut() {
             if *status == 200 && [SSE, JSON].contains(kind) {
-                *body = body
-                    .replace("\"reasoning_content\":\"R\",\"reasoning\":\"R\"", "\"content\":\"<think>\"");
+                *body = body.replace(
+                    "\"reasoning_content\":\"R\",\"reasoning\":\"R\"",
+                    "\"content\":\"<think>\"",
+                );
                 *body = body.replace("\"content\":\"Hi\",\"content\"", "\"content\"");
             }
         }
         let seen = seen(&answers);
-        assert_eq!(finding(&seen, "reasoning-parser").severity(), Severity::Broken);
-        for id in ["reasoning-name", "reasoning-only", "reasoning-only-stream", "usage-reasoning"] {
+        assert_eq!(
+            finding(&seen, "reasoning-parser").severity(),
+            Severity::Broken
+        );
+        for id in [
+            "reasoning-name",
+            "reasoning-only",
+            "reasoning-only-stream",
+            "usage-reasoning",
+        ] {
             let finding = finding(&seen, id);
-            assert_eq!(finding.outcome.says(), "the reasoning is left in the text", "{id}");
+            assert_eq!(
+                finding.outcome.says(),
+                "the reasoning is left in the text",
+                "{id}"
+            );
         }
     }
 
@@ -542,12 +873,22 @@ mod tests {
         let mut answers = all_good();
         let (_, _, body, _) = answers.get_mut(&Question::Whole).unwrap();
         *body = body.replace("\"content\":\"Hi\"", "\"content\":null");
-        for (on, flag) in [("qwen3", None), ("deepseek-r1", Some("--reasoning-parser qwen3"))] {
+        for (on, flag) in [
+            ("qwen3", None),
+            ("deepseek-r1", Some("--reasoning-parser qwen3")),
+        ] {
             let mut seen = seen(&answers);
             seen.server.identity = Some(named("sglang").unwrap().into());
-            seen.server.parsers = Some(DetectedParsers { reasoning: Some(on.to_owned()), tools: None });
+            seen.server.parsers = Some(DetectedParsers {
+                reasoning: Some(on.to_owned()),
+                tools: None,
+            });
             let finding = finding(&seen, "reasoning-only");
-            assert_eq!(finding.found().unwrap().remedy.engine.as_deref(), flag, "{on}");
+            assert_eq!(
+                finding.found().unwrap().remedy.engine.as_deref(),
+                flag,
+                "{on}"
+            );
         }
     }
 
@@ -555,10 +896,26 @@ mod tests {
     fn connections_that_are_closed_soon_are_found() {
         let mut seen = seen(&all_good());
         for (idle, severity, says) in [
-            (Some(Idle::Closed(Duration::from_millis(10))), Severity::Note, "after each answer"),
-            (Some(Idle::Closed(Duration::from_secs(2))), Severity::Warning, "2.0 s"),
-            (Some(Idle::Closed(Duration::from_secs(5))), Severity::Note, "5.0 s"),
-            (Some(Idle::Unknown("TLS".to_owned())), Severity::NotSeen, "TLS"),
+            (
+                Some(Idle::Closed(Duration::from_millis(10))),
+                Severity::Note,
+                "after each answer",
+            ),
+            (
+                Some(Idle::Closed(Duration::from_secs(2))),
+                Severity::Warning,
+                "2.0 s",
+            ),
+            (
+                Some(Idle::Closed(Duration::from_secs(5))),
+                Severity::Note,
+                "5.0 s",
+            ),
+            (
+                Some(Idle::Unknown("TLS".to_owned())),
+                Severity::NotSeen,
+                "TLS",
+            ),
             (None, Severity::NotSeen, "not watched"),
         ] {
             seen.idle = idle;
@@ -589,7 +946,11 @@ mod tests {
         let mut answers = all_good();
         let (_, _, body, _) = answers.get_mut(&Question::Stream).unwrap();
         *body = body.replacen("\"created\":1", "\"created\":2", 1);
-        for question in [Question::ToolStream, Question::ToolNamed, Question::ToolParallel] {
+        for question in [
+            Question::ToolStream,
+            Question::ToolNamed,
+            Question::ToolParallel,
+        ] {
             let (_, _, body, _) = answers.get_mut(&question).unwrap();
             let split = "\\\"city\\\":\"";
             assert!(body.contains(split));
@@ -609,14 +970,26 @@ mod tests {
     #[test]
     fn failures_of_a_gateway_are_no_refusals() {
         let mut answers = all_good();
-        for question in [Question::SystemLate, Question::Developer, Question::UnknownModel] {
-            answers.insert(question, (504, "text/html", "<html>".to_owned(), Ended::Clean));
+        for question in [
+            Question::SystemLate,
+            Question::Developer,
+            Question::UnknownModel,
+        ] {
+            answers.insert(
+                question,
+                (504, "text/html", "<html>".to_owned(), Ended::Clean),
+            );
         }
         let seen = seen(&answers);
         for id in ["system-late", "role-developer", "unknown-model"] {
             assert_eq!(finding(&seen, id).severity(), Severity::NotSeen, "{id}");
         }
-        assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
+        assert!(
+            finding(&seen, "available")
+                .outcome
+                .says()
+                .contains("3 had status 504")
+        );
     }
 
     /// No request is blamed for an error with which the plain stream ends, too.
@@ -629,36 +1002,68 @@ mod tests {
             }
         }
         let all = seen(&answers);
-        for id in ["tools-accepted", "tools-named", "max-completion-tokens", "at-once", "usage-stream"] {
+        for id in [
+            "tools-accepted",
+            "tools-named",
+            "max-completion-tokens",
+            "at-once",
+            "usage-stream",
+        ] {
             assert_eq!(finding(&all, id).severity(), Severity::NotSeen, "{id}");
         }
         let (_, _, body, _) = answers.get_mut(&Question::Stream).unwrap();
         *body = good(Question::Stream).2;
         let told = finding(&seen(&answers), "tools-accepted");
-        assert!(told.outcome.says().contains("ends with an error"), "{told:?}");
+        assert!(
+            told.outcome.says().contains("ends with an error"),
+            "{told:?}"
+        );
     }
 
     /// A small model neither reasons nor calls a function, and its answers are cut.
     #[test]
     fn small_models_are_not_accused() {
         for finish in ["stop", "length"] {
-            let (text, finish_json) = (chat_whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
-            let streamed = stream(&[(r#""content":"Blue.""#, "null"), ("", &finish_json)], true);
+            let (text, finish_json) = (
+                chat_whole(r#""content":"Blue.""#, finish),
+                format!("\"{finish}\""),
+            );
+            let streamed = stream(
+                &[(r#""content":"Blue.""#, "null"), ("", &finish_json)],
+                true,
+            );
             let mut answers = all_good();
             for (question, answer) in &mut answers {
-                let forced =
-                    matches!(question, Question::ToolNamed | Question::ToolRequired | Question::Schema);
-                let kept = matches!(question, Question::Models | Question::Embeddings | Question::Choices);
+                let forced = matches!(
+                    question,
+                    Question::ToolNamed | Question::ToolRequired | Question::Schema
+                );
+                let kept = matches!(
+                    question,
+                    Question::Models | Question::Embeddings | Question::Choices
+                );
                 let kept = kept || matches!(question, Question::Logprobs | Question::StreamPlain);
-                if answer.0 != 200 || question.contract().is_some() || kept || forced && finish == "stop" {
+                if answer.0 != 200
+                    || question.contract().is_some()
+                    || kept
+                    || forced && finish == "stop"
+                {
                     continue;
                 }
-                answer.2 = if answer.1 == SSE { streamed.clone() } else { text.clone() };
+                answer.2 = if answer.1 == SSE {
+                    streamed.clone()
+                } else {
+                    text.clone()
+                };
             }
             let seen = seen(&answers);
             for check in checks() {
                 let finding = Finding::of(check, &seen);
-                assert!(finding.severity() <= Severity::NotSeen, "{finish} {}: {finding:?}", check.id);
+                assert!(
+                    finding.severity() <= Severity::NotSeen,
+                    "{finish} {}: {finding:?}",
+                    check.id
+                );
             }
         }
     }
@@ -667,15 +1072,30 @@ mod tests {
     fn nothing_is_said_about_what_was_not_asked() {
         let mut seen = Seen::default();
         for check in checks() {
-            assert_eq!(Finding::of(check, &seen).severity(), Severity::NotSeen, "{}", check.id);
+            assert_eq!(
+                Finding::of(check, &seen).severity(),
+                Severity::NotSeen,
+                "{}",
+                check.id
+            );
         }
         // Only the stream itself is blamed for its silence.
         for question in Question::ALL {
-            seen.add(question, Err(Failure { unreachable: false, why: "no answer within 1 s".to_owned() }));
+            seen.add(
+                question,
+                Err(Failure {
+                    unreachable: false,
+                    why: "no answer within 1 s".to_owned(),
+                }),
+            );
         }
         for check in checks() {
             let severity = Finding::of(check, &seen).severity();
-            let expected = if check.id == "stream" { Severity::Broken } else { Severity::NotSeen };
+            let expected = if check.id == "stream" {
+                Severity::Broken
+            } else {
+                Severity::NotSeen
+            };
             assert_eq!(severity, expected, "{}", check.id);
         }
     }
@@ -692,9 +1112,17 @@ mod tests {
             "null",
         ];
         for body in bodies {
-            for (status, ended) in [(200, Ended::Clean), (200, Ended::Stalled), (599, Ended::Reset)] {
+            for (status, ended) in [
+                (200, Ended::Clean),
+                (200, Ended::Stalled),
+                (599, Ended::Reset),
+            ] {
                 let answers = Question::ALL.into_iter().map(|question| {
-                    let kind = if question.for_model("").body.is_empty() { JSON } else { SSE };
+                    let kind = if question.for_model("").body.is_empty() {
+                        JSON
+                    } else {
+                        SSE
+                    };
                     (question, (status, kind, body.to_owned(), ended))
                 });
                 let seen = seen(&answers.collect());
@@ -702,7 +1130,11 @@ mod tests {
                     let finding = Finding::of(check, &seen);
                     let evidence = finding.found().map_or("", |found| found.evidence.as_str());
                     let shown = format!("{evidence}{}", finding.outcome.says());
-                    assert!(!shown.chars().any(char::is_control), "{}: {shown:?}", check.id);
+                    assert!(
+                        !shown.chars().any(char::is_control),
+                        "{}: {shown:?}",
+                        check.id
+                    );
                     assert!(shown.len() < 4000, "{}: {shown}", check.id);
                 }
             }

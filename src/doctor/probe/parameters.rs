@@ -28,7 +28,10 @@ pub(super) const CHECKS: &[Check] = checks! { Parameters:
 fn taken<'s>(seen: &'s Seen, question: Question, name: &str) -> Judged<&'s Answer> {
     seen.good(Question::Stream)?;
     let answer = seen.any(question)?;
-    require(answer.status != 429 && answer.status != 503, "the server was busy")?;
+    require(
+        answer.status != 429 && answer.status != 503,
+        "the server was busy",
+    )?;
     if error(answer).is_some() {
         let says = format!("Requests with `{name}` {}.", refusal(answer));
         return Err(Outcome::warning(says, &answer.beginning()));
@@ -55,13 +58,20 @@ fn stop(seen: &Seen) -> Judged {
 fn logprobs(seen: &Seen) -> Judged {
     let answer = taken(seen, Question::Logprobs, "logprobs")?;
     let entries = answer.whole.list("/choices/0/logprobs/content");
-    let is_entry = |entry: &Value| entry.member("token").is_string() && entry.member("logprob").is_number();
+    let is_entry =
+        |entry: &Value| entry.member("token").is_string() && entry.member("logprob").is_number();
     match entries.first() {
         Some(_) if entries.iter().all(is_entry) => Outcome::fine("Log probabilities are there."),
-        Some(_) => Ok(Outcome::warning("Log probabilities have another shape.", &answer.raw)),
+        Some(_) => Ok(Outcome::warning(
+            "Log probabilities have another shape.",
+            &answer.raw,
+        )),
         None => {
             require(!Chat::of(answer, 0).is_empty(), "the answer has no text")?;
-            Ok(Outcome::warning("Log probabilities are missing, although they are asked for.", &answer.raw))
+            Ok(Outcome::warning(
+                "Log probabilities are missing, although they are asked for.",
+                &answer.raw,
+            ))
         }
     }
 }
@@ -71,22 +81,34 @@ fn choices(seen: &Seen) -> Judged {
     let count = answer.whole.list("/choices").len();
     match count {
         2 => Outcome::fine("Two choices are given where two are asked for."),
-        _ => Ok(Outcome::broken(format!("With n = 2 the answer has {count} choices."), &answer.raw)),
+        _ => Ok(Outcome::broken(
+            format!("With n = 2 the answer has {count} choices."),
+            &answer.raw,
+        )),
     }
 }
 
 fn limit(seen: &Seen) -> Judged {
     let answer = taken(seen, Question::Limit, "max_completion_tokens")?;
     let counted = usage(answer).and_then(|(usage, _)| usage.member("completion_tokens").as_u64());
-    let texts = answer.chunks().filter(|frame| frame.choice().is_some()).count();
-    let is_beyond =
-        counted.map_or(answer.ended == Ended::TooLong && texts as u64 > 2 * LIMIT, |count| count > LIMIT);
+    let texts = answer
+        .chunks()
+        .filter(|frame| frame.choice().is_some())
+        .count();
+    let is_beyond = counted.map_or(
+        answer.ended == Ended::TooLong && texts as u64 > 2 * LIMIT,
+        |count| count > LIMIT,
+    );
     if is_beyond {
-        let says = format!("`max_completion_tokens` is ignored: the answer goes beyond {LIMIT} tokens.");
+        let says =
+            format!("`max_completion_tokens` is ignored: the answer goes beyond {LIMIT} tokens.");
         let last = answer.chunks().next_back().map_or("", |frame| &frame.raw);
         return Ok(Outcome::broken(says, last));
     }
-    require(Chat::of(answer, 0).is_cut(), "the answer ended before the limit")?;
+    require(
+        Chat::of(answer, 0).is_cut(),
+        "the answer ended before the limit",
+    )?;
     Outcome::fine("`max_completion_tokens` limits the answer.")
 }
 
@@ -96,11 +118,19 @@ fn schema(seen: &Seen) -> Judged {
     let text = chat.content.trim();
     let ended = chat.finish() == "stop" && !text.is_empty();
     require(ended, "the answer was cut, or has no text")?;
-    require(!text.starts_with('<') && !has_tag(text), "reasoning is left in the text")?;
+    require(
+        !text.starts_with('<') && !has_tag(text),
+        "reasoning is left in the text",
+    )?;
     let value = read(text);
     let is_alone = matches!(&value, Value::Object(members) if members.len() == 1);
     // -5 and 1969.0 are integers to JSON Schema.
-    match is_alone && value.member("year").as_f64().is_some_and(|year| year.fract() == 0.0) {
+    match is_alone
+        && value
+            .member("year")
+            .as_f64()
+            .is_some_and(|year| year.fract() == 0.0)
+    {
         true => Outcome::fine("An answer keeps to a JSON schema."),
         false => Ok(Outcome::broken(
             "An answer does not keep to the JSON schema that was asked for.",

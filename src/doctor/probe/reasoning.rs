@@ -21,8 +21,13 @@ pub(super) const CHECKS: &[Check] = checks! { Reasoning:
 };
 
 /// Questions whose answers may have reasoning.
-const ASKED: [Question; 5] =
-    [Question::Stream, Question::Whole, Question::ToolStream, Question::ToolWhole, Question::Limit];
+const ASKED: [Question; 5] = [
+    Question::Stream,
+    Question::Whole,
+    Question::ToolStream,
+    Question::ToolWhole,
+    Question::Limit,
+];
 
 /// Tags around reasoning that a model writes itself.
 const TAGS: [(&str, &str); 6] = [
@@ -38,27 +43,38 @@ const ANALYSIS: &str = "<|channel|>analysis";
 
 /// Returns true if a text has a tag of reasoning.
 pub(super) fn has_tag(text: &str) -> bool {
-    text.contains(ANALYSIS) || TAGS.iter().any(|(start, end)| text.contains(start) || text.contains(end))
+    text.contains(ANALYSIS)
+        || TAGS
+            .iter()
+            .any(|(start, end)| text.contains(start) || text.contains(end))
 }
 
 /// Returns the tags of a block that a text ends and does not begin: the chat template has begun it.
 fn opened(text: &str) -> Option<(&'static str, &'static str)> {
     TAGS.into_iter().find(|(start, end)| {
-        text.find(end).is_some_and(|at| text.get(..at).is_some_and(|before| !before.contains(start)))
+        text.find(end)
+            .is_some_and(|at| text.get(..at).is_some_and(|before| !before.contains(start)))
     })
 }
 
 /// Returns the reason why nothing is to be said about reasoning.
 pub(super) fn none(seen: &Seen) -> Outcome {
-    Outcome::not_seen(match chats(seen).iter().any(|chat| has_tag(&chat.content)) {
-        true => "the reasoning is left in the text",
-        false => "no answer has reasoning",
-    })
+    Outcome::not_seen(
+        match chats(seen).iter().any(|chat| has_tag(&chat.content)) {
+            true => "the reasoning is left in the text",
+            false => "no answer has reasoning",
+        },
+    )
 }
 
 fn chats(seen: &Seen) -> Vec<Chat> {
-    let answers = ASKED.into_iter().filter_map(|question| seen.any(question).ok());
-    answers.filter(|answer| answer.status == 200).map(|answer| Chat::of(answer, 0)).collect()
+    let answers = ASKED
+        .into_iter()
+        .filter_map(|question| seen.any(question).ok());
+    answers
+        .filter(|answer| answer.status == 200)
+        .map(|answer| Chat::of(answer, 0))
+        .collect()
 }
 
 fn name(seen: &Seen) -> Judged {
@@ -77,18 +93,29 @@ fn name(seen: &Seen) -> Judged {
 
 fn tags(seen: &Seen) -> Judged {
     let chats = chats(seen);
-    require(chats.iter().any(|chat| !chat.is_empty()), "no answer has text")?;
+    require(
+        chats.iter().any(|chat| !chat.is_empty()),
+        "no answer has text",
+    )?;
     if let Some(chat) = chats.iter().find(|chat| has_tag(&chat.content)) {
-        let says =
-            "Reasoning is left in the text: the engine runs without a parser of reasoning for this model.";
-        let outcome = Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, true, false));
+        let says = "Reasoning is left in the text: the engine runs without a parser of reasoning for this model.";
+        let outcome =
+            Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, true, false));
         let outcome = outcome.with(Table::Wire, "parser", parser(seen));
-        let begins = chats.iter().any(|chat| TAGS.iter().any(|(start, _)| chat.content.contains(start)));
-        let opened = chats.iter().find_map(|chat| opened(&chat.content)).filter(|_| !begins);
+        let begins = chats
+            .iter()
+            .any(|chat| TAGS.iter().any(|(start, _)| chat.content.contains(start)));
+        let opened = chats
+            .iter()
+            .find_map(|chat| opened(&chat.content))
+            .filter(|_| !begins);
         return Ok(match opened.filter(|_| !unparsed(seen).opens_reasoning()) {
             Some((start, end)) => {
-                let think =
-                    format!("{{ mode = \"forced\", start = {}, end = {} }}", quoted(start), quoted(end));
+                let think = format!(
+                    "{{ mode = \"forced\", start = {}, end = {} }}",
+                    quoted(start),
+                    quoted(end)
+                );
                 outcome.with(Table::Wire, "think", think)
             }
             None => outcome,
@@ -110,7 +137,10 @@ fn all_reasoning(seen: &Seen, question: Question, kind: &str) -> Judged {
     if has_text || !chat.calls.is_empty() {
         return Outcome::fine("The answer is not all reasoning.");
     }
-    require(chat.finish() == "stop", "the answer was cut within its reasoning")?;
+    require(
+        chat.finish() == "stop",
+        "the answer was cut within its reasoning",
+    )?;
     let says = format!(
         "{kind} that ended of itself is nothing but reasoning: the parser takes the text of a model that did not think for reasoning."
     );
@@ -120,5 +150,9 @@ fn all_reasoning(seen: &Seen, question: Question, kind: &str) -> Judged {
 fn only(seen: &Seen) -> Judged {
     let outcome = all_reasoning(seen, Question::Whole, "A whole answer")?;
     // Without `parser` a call that was filed with the reasoning would be text.
-    Ok(outcome.with(Table::Wire, "promote_reasoning", "true").with(Table::Wire, "parser", parser(seen)))
+    Ok(outcome.with(Table::Wire, "promote_reasoning", "true").with(
+        Table::Wire,
+        "parser",
+        parser(seen),
+    ))
 }

@@ -41,7 +41,10 @@ fn taken(seen: &Seen, question: Question, kind: &str) -> Judged {
         return Outcome::fine(format!("{kind} are taken."));
     }
     // A limit of requests, or a failure of the server, says nothing about the request.
-    require(answer.status != 429 && answer.status != 503, "the server was busy")?;
+    require(
+        answer.status != 429 && answer.status != 503,
+        "the server was busy",
+    )?;
     let says = format!("{kind} {}.", refusal(answer));
     Ok(Outcome::warning(says, &answer.beginning()))
 }

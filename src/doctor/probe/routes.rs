@@ -27,10 +27,15 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
     let (mut failed, mut judged) = (Vec::new(), 0);
     for question in questions {
         let answer = seen.any(*question)?;
-        let Some(request) = question.contract() else { continue };
+        let Some(request) = question.contract() else {
+            continue;
+        };
         let rows = judge(request, answer);
         if rows.iter().any(|row| row.verdict == Verdict::NotOffered) {
-            return Ok(Outcome::note(format!("There is no route for {name}."), &answer.beginning()));
+            return Ok(Outcome::note(
+                format!("There is no route for {name}."),
+                &answer.beginning(),
+            ));
         }
         if answer.status != 200 {
             let says = format!("{name} are refused (status {}).", answer.status);
@@ -47,7 +52,11 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
     let Some((_, evidence)) = failed.first() else {
         return Outcome::fine(format!("{name} are as the API has them."));
     };
-    let told: Vec<_> = failed.iter().take(4).map(|(statement, _)| *statement).collect();
+    let told: Vec<_> = failed
+        .iter()
+        .take(4)
+        .map(|(statement, _)| *statement)
+        .collect();
     let says = format!(
         "{name} do not keep {} of {} rules of the API. These ought to hold: {}.",
         failed.len(),
@@ -60,11 +69,17 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
 fn embeddings(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Embeddings)?;
     if answer.status != 200 {
-        return Err(Outcome::not_seen(format!("this model gives no embeddings (status {})", answer.status)));
+        return Err(Outcome::not_seen(format!(
+            "this model gives no embeddings (status {})",
+            answer.status
+        )));
     }
     let vector = answer.whole.list("/data/0/embedding");
     match !vector.is_empty() && vector.iter().all(Value::is_number) {
         true => Outcome::fine("Embeddings are as the API has them."),
-        false => Ok(Outcome::warning("The answer to a request for embeddings has no vector.", &answer.raw)),
+        false => Ok(Outcome::warning(
+            "The answer to a request for embeddings has no vector.",
+            &answer.raw,
+        )),
     }
 }

@@ -36,7 +36,9 @@ const EARLY: u32 = 80;
 
 fn key(seen: &Seen) -> Judged {
     let questions = [Question::Models, Question::Stream];
-    let answers = questions.into_iter().filter_map(|question| seen.any(question).ok());
+    let answers = questions
+        .into_iter()
+        .filter_map(|question| seen.any(question).ok());
     let mut refusals = answers.filter(|answer| matches!(answer.status, 401 | 403));
     if let Some(answer) = refusals.next() {
         return Ok(Outcome::broken(
@@ -51,15 +53,25 @@ fn key(seen: &Seen) -> Judged {
 fn models(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Models)?;
     require(!matches!(answer.status, 401 | 403), REFUSED)?;
-    require(answer.redirect.is_none(), "the server names another address")?;
-    require(answer.ended == Ended::Clean, "the list of models did not end, or is too long to be read")?;
+    require(
+        answer.redirect.is_none(),
+        "the server names another address",
+    )?;
+    require(
+        answer.ended == Ended::Clean,
+        "the list of models did not end, or is too long to be read",
+    )?;
     if seen.server.models.is_empty() || answer.status != 200 {
         let models = format!("[{}]", quoted(&seen.model));
         let says = match seen.server.is_nameless {
             true => "GET /v1/models lists models, and none of them has a name.",
             false => "GET /v1/models lists no models.",
         };
-        return Ok(Outcome::warning(says, &answer.beginning()).with(Table::Upstream, "models", models));
+        return Ok(Outcome::warning(says, &answer.beginning()).with(
+            Table::Upstream,
+            "models",
+            models,
+        ));
     }
     Outcome::fine("The list of models is there.")
 }
@@ -79,7 +91,10 @@ fn available(seen: &Seen) -> Judged {
         };
         *kinds.entry(kind).or_default() += 1;
     }
-    let told: Vec<_> = kinds.iter().map(|(kind, times)| format!("{times} {kind}")).collect();
+    let told: Vec<_> = kinds
+        .iter()
+        .map(|(kind, times)| format!("{times} {kind}"))
+        .collect();
     let says = format!("Of {count} answers, {}.", told.join(", "));
     let shown = match first.status {
         200 => format!("… {}", tail(&first.raw)),
@@ -95,28 +110,37 @@ const AROUND: usize = 24;
 
 /// Returns the listed number of tokens of prompt and answer together.
 fn context(seen: &Seen) -> Judged<Option<u64>> {
-    let model = seen.server.model(&seen.model).ok_or_else(|| Outcome::not_seen("the model is not listed"))?;
+    let model = seen
+        .server
+        .model(&seen.model)
+        .ok_or_else(|| Outcome::not_seen("the model is not listed"))?;
     Ok(model.context_length.or(model.max_model_len))
 }
 
 fn context_size(seen: &Seen) -> Judged {
-    let length = context(seen)?.ok_or_else(|| Outcome::not_seen("the list of models does not tell it"))?;
+    let length =
+        context(seen)?.ok_or_else(|| Outcome::not_seen("the list of models does not tell it"))?;
     if length >= SMALL {
-        return Outcome::fine(format!("A prompt and its answer may have {length} tokens together."));
+        return Outcome::fine(format!(
+            "A prompt and its answer may have {length} tokens together."
+        ));
     }
-    let says = format!("A prompt and its answer may have {length} tokens together, which is little.");
+    let says =
+        format!("A prompt and its answer may have {length} tokens together, which is little.");
     let raw = &seen.good(Question::Models)?.raw;
     let at = raw.find(&length.to_string()).unwrap_or(0);
-    let shown = raw.get(raw.floor_char_boundary(at.saturating_sub(AROUND))..).unwrap_or(raw);
+    let shown = raw
+        .get(raw.floor_char_boundary(at.saturating_sub(AROUND))..)
+        .unwrap_or(raw);
     let flag = seen.server.flags().context.map(str::to_owned);
     Ok(Outcome::warning(says, shown).with_flag(flag))
 }
 
 fn context_length(seen: &Seen) -> Judged {
     match context(seen)? {
-        Some(length) => {
-            Outcome::fine(format!("The list of models tells the context length, {length} tokens."))
-        }
+        Some(length) => Outcome::fine(format!(
+            "The list of models tells the context length, {length} tokens."
+        )),
         None => Ok(Outcome::note(
             "The list of models does not tell the context length.",
             &seen.good(Question::Models)?.raw,
@@ -125,9 +149,15 @@ fn context_length(seen: &Seen) -> Judged {
 }
 
 fn keep_alive(seen: &Seen) -> Judged {
-    let idle = seen.idle.as_ref().ok_or_else(|| Outcome::not_seen("it was not watched"))?;
+    let idle = seen
+        .idle
+        .as_ref()
+        .ok_or_else(|| Outcome::not_seen("it was not watched"))?;
     // A refusal may close the connection that another answer would have left open.
-    require(!matches!(seen.any(Question::Models)?.status, 401 | 403), REFUSED)?;
+    require(
+        !matches!(seen.any(Question::Models)?.status, 401 | 403),
+        REFUSED,
+    )?;
     let closed = match idle {
         Idle::Unknown(why) => return Err(Outcome::not_seen(why)),
         Idle::Kept(time) => {
@@ -141,8 +171,7 @@ fn keep_alive(seen: &Seen) -> Judged {
     let seconds = closed.as_secs_f32();
     let evidence = format!("the connection was closed {seconds:.1} s after the answer");
     if closed < AT_ONCE {
-        let says =
-            "The server closes the connection after each answer, so that each request pays for a new one.";
+        let says = "The server closes the connection after each answer, so that each request pays for a new one.";
         return Ok(Outcome::note(says, &evidence));
     }
     let says = format!("The server closes an unused connection after {seconds:.1} s.");
@@ -162,7 +191,12 @@ fn disconnect(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Cut)?;
     require(answer.status == 200, "the stream was refused")?;
     let cut = seen.cut.as_ref().ok_or_else(|| {
-        let flag = seen.server.flags().load.map(|flag| format!(" (it may need {flag})")).unwrap_or_default();
+        let flag = seen
+            .server
+            .flags()
+            .load
+            .map(|flag| format!(" (it may need {flag})"))
+            .unwrap_or_default();
         Outcome::not_seen(format!(
             "no route of the engine tells its load{flag}, or the stream ended before the cut"
         ))
@@ -170,13 +204,20 @@ fn disconnect(seen: &Seen) -> Judged {
     let time = cut.time.as_secs_f32();
     let (before, after) = (requests(cut.before), requests(cut.after));
     if !cut.is_free() {
-        let evidence =
-            format!("{}: {before} requests before, {after} of them {time:.1} s after the cut", cut.route);
+        let evidence = format!(
+            "{}: {before} requests before, {after} of them {time:.1} s after the cut",
+            cut.route
+        );
         let says = "The engine still works on more requests than before, although the client has left. \
                     Other clients may have sent them.";
         return Ok(Outcome::warning(says, &evidence));
     }
     let soon = cut.natural * EARLY / 100;
-    require(cut.time < soon, "the stream was so fast that it may have ended by itself")?;
-    Outcome::fine(format!("The engine was free {time:.1} s after the client had left."))
+    require(
+        cut.time < soon,
+        "the stream was so fast that it may have ended by itself",
+    )?;
+    Outcome::fine(format!(
+        "The engine was free {time:.1} s after the client had left."
+    ))
 }

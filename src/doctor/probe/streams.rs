@@ -39,24 +39,56 @@ pub(super) const CHECKS: &[Check] = checks! { Streams:
 
 fn stream(seen: &Seen) -> Judged {
     if let Some(failure) = seen.failure(Question::Stream) {
-        return Ok(Outcome::broken("A chat stream gets no answer.", &failure.why));
+        return Ok(Outcome::broken(
+            "A chat stream gets no answer.",
+            &failure.why,
+        ));
     }
     let answer = seen.any(Question::Stream)?;
     require(!matches!(answer.status, 401 | 403), REFUSED)?;
     let head = answer.beginning();
     // Of a stream that never began, the head is all there is to show.
-    let end = if answer.raw.is_empty() { head.as_str() } else { tail(&answer.raw) };
+    let end = if answer.raw.is_empty() {
+        head.as_str()
+    } else {
+        tail(&answer.raw)
+    };
     let is_stream = answer.content_type.starts_with("text/event-stream");
     let bad = answer.chunks().find(|frame| !frame.json.is_object());
     let faults = [
-        answer.redirect.as_ref().map(|redirect| (format!("is redirected: {redirect}"), head.as_str())),
-        (answer.status != 200).then(|| (format!("is refused with status {}", answer.status), head.as_str())),
-        (!is_stream).then(|| ("has another content type than text/event-stream".to_owned(), head.as_str())),
+        answer
+            .redirect
+            .as_ref()
+            .map(|redirect| (format!("is redirected: {redirect}"), head.as_str())),
+        (answer.status != 200).then(|| {
+            (
+                format!("is refused with status {}", answer.status),
+                head.as_str(),
+            )
+        }),
+        (!is_stream).then(|| {
+            (
+                "has another content type than text/event-stream".to_owned(),
+                head.as_str(),
+            )
+        }),
         error(answer).map(|error| ("ends with an error".to_owned(), error)),
-        (answer.ended != Ended::Clean).then(|| (format!("breaks off: {}", answer.ended.name()), end)),
-        answer.unreadable.as_deref().map(|why| ("cannot be read as events".to_owned(), why)),
-        answer.frames.is_empty().then(|| ("has no events".to_owned(), head.as_str())),
-        bad.map(|frame| ("has an event that is no JSON object".to_owned(), frame.raw.as_str())),
+        (answer.ended != Ended::Clean)
+            .then(|| (format!("breaks off: {}", answer.ended.name()), end)),
+        answer
+            .unreadable
+            .as_deref()
+            .map(|why| ("cannot be read as events".to_owned(), why)),
+        answer
+            .frames
+            .is_empty()
+            .then(|| ("has no events".to_owned(), head.as_str())),
+        bad.map(|frame| {
+            (
+                "has an event that is no JSON object".to_owned(),
+                frame.raw.as_str(),
+            )
+        }),
     ];
     match faults.into_iter().flatten().next() {
         Some((says, shown)) => Ok(Outcome::broken(format!("A chat stream {says}."), shown)),
@@ -67,17 +99,29 @@ fn stream(seen: &Seen) -> Judged {
 fn whole(seen: &Seen) -> Judged {
     if let Some(failure) = seen.failure(Question::Whole) {
         seen.good(Question::Stream)?;
-        return Ok(Outcome::broken("A whole answer does not come, although a stream does.", &failure.why));
+        return Ok(Outcome::broken(
+            "A whole answer does not come, although a stream does.",
+            &failure.why,
+        ));
     }
     let answer = seen.any(Question::Whole)?;
-    let refused = format!("A chat without a stream is refused with status {}.", answer.status);
+    let refused = format!(
+        "A chat without a stream is refused with status {}.",
+        answer.status
+    );
     let faults = [
         (answer.status != 200).then_some(refused),
         (answer.ended != Ended::Clean)
             .then(|| format!("A whole answer breaks off: {}.", answer.ended.name())),
-        answer.unreadable.as_ref().map(|why| format!("A whole answer cannot be read: {why}.")),
+        answer
+            .unreadable
+            .as_ref()
+            .map(|why| format!("A whole answer cannot be read: {why}.")),
         (!answer.whole.is_object()).then(|| "A whole answer is no JSON object.".to_owned()),
-        answer.whole.fits("/choices/0/message absent").then(|| "A whole answer has no message.".to_owned()),
+        answer
+            .whole
+            .fits("/choices/0/message absent")
+            .then(|| "A whole answer has no message.".to_owned()),
     ];
     match faults.into_iter().flatten().next() {
         Some(says) => Ok(Outcome::broken(says, &answer.beginning())),
@@ -89,7 +133,10 @@ fn whole(seen: &Seen) -> Judged {
 fn complete(seen: &Seen) -> Judged<(&Answer, Chat)> {
     let answer = seen.good(Question::Stream)?;
     require(error(answer).is_none(), "the stream ended with an error")?;
-    require(answer.chunks().next().is_some(), "there is no stream to look at")?;
+    require(
+        answer.chunks().next().is_some(),
+        "there is no stream to look at",
+    )?;
     Ok((answer, Chat::of(answer, 0)))
 }
 
@@ -107,13 +154,19 @@ fn done_missing(seen: &Seen) -> Judged {
     let (answer, _) = complete(seen)?;
     match answer.frames.last() {
         Some(frame) if frame.is_done() => Outcome::fine("[DONE] comes last."),
-        _ => Ok(Outcome::warning("The stream does not end with [DONE].", tail(&answer.raw))),
+        _ => Ok(Outcome::warning(
+            "The stream does not end with [DONE].",
+            tail(&answer.raw),
+        )),
     }
 }
 
 fn merged(seen: &Seen) -> Judged {
     let (_, chat) = complete(seen)?;
-    require(!chat.finishes.is_empty() && !chat.is_empty(), "the stream has no text or no finish_reason")?;
+    require(
+        !chat.finishes.is_empty() && !chat.is_empty(),
+        "the stream has no text or no finish_reason",
+    )?;
     match chat.merged {
         Some(raw) => {
             let says = "The last text and the finish_reason come in one chunk.";
@@ -124,12 +177,22 @@ fn merged(seen: &Seen) -> Judged {
 }
 
 fn merged_at_once(seen: &Seen) -> Judged {
-    let answers = seen.all(Question::Eight).filter_map(|answer| answer.as_ref().ok());
-    let chats: Vec<_> =
-        answers.filter(|answer| answer.status == 200).map(|answer| Chat::of(answer, 0)).collect();
-    let count = chats.iter().filter(|chat| !chat.finishes.is_empty() && !chat.is_empty()).count();
+    let answers = seen
+        .all(Question::Eight)
+        .filter_map(|answer| answer.as_ref().ok());
+    let chats: Vec<_> = answers
+        .filter(|answer| answer.status == 200)
+        .map(|answer| Chat::of(answer, 0))
+        .collect();
+    let count = chats
+        .iter()
+        .filter(|chat| !chat.finishes.is_empty() && !chat.is_empty())
+        .count();
     require(count > 0, "no stream has text and a finish_reason")?;
-    let merged: Vec<_> = chats.iter().filter_map(|chat| chat.merged.as_deref()).collect();
+    let merged: Vec<_> = chats
+        .iter()
+        .filter_map(|chat| chat.merged.as_deref())
+        .collect();
     match merged.first() {
         Some(raw) => {
             let says = format!(
@@ -138,7 +201,9 @@ fn merged_at_once(seen: &Seen) -> Judged {
             );
             Ok(Outcome::warning(says, raw))
         }
-        None => Outcome::fine("The finish_reason has a chunk of its own under eight streams at once, too."),
+        None => Outcome::fine(
+            "The finish_reason has a chunk of its own under eight streams at once, too.",
+        ),
     }
 }
 
@@ -147,9 +212,10 @@ fn repeated(seen: &Seen) -> Judged {
     match chat.finishes.as_slice() {
         [] => Err(Outcome::not_seen("there is no finish_reason")),
         [_] => Outcome::fine("There is one finish_reason."),
-        [_, (_, second), ..] => {
-            Ok(Outcome::warning(format!("There are {} finish reasons.", chat.finishes.len()), second))
-        }
+        [_, (_, second), ..] => Ok(Outcome::warning(
+            format!("There are {} finish reasons.", chat.finishes.len()),
+            second,
+        )),
     }
 }
 
@@ -157,12 +223,21 @@ fn at_once(seen: &Seen) -> Judged {
     let answers: Vec<_> = seen.all(Question::Eight).collect();
     require(!answers.is_empty(), "it was not asked")?;
     seen.good(Question::Stream)?;
-    let bad: Vec<_> = answers.iter().filter_map(|answer| trouble(answer.as_ref().ok())).collect();
+    let bad: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| trouble(answer.as_ref().ok()))
+        .collect();
     match bad.first() {
-        None => Outcome::fine(format!("{} streams at once are all answered.", answers.len())),
+        None => Outcome::fine(format!(
+            "{} streams at once are all answered.",
+            answers.len()
+        )),
         Some(evidence) => {
-            let says =
-                format!("Of {} streams at once, {} are not answered to their end.", answers.len(), bad.len());
+            let says = format!(
+                "Of {} streams at once, {} are not answered to their end.",
+                answers.len(),
+                bad.len()
+            );
             Ok(Outcome::warning(says, evidence))
         }
     }
@@ -170,7 +245,9 @@ fn at_once(seen: &Seen) -> Judged {
 
 /// Returns what is wrong with one of several streams, if anything is.
 fn trouble(answer: Option<&Answer>) -> Option<String> {
-    let Some(answer) = answer else { return Some("no answer".to_owned()) };
+    let Some(answer) = answer else {
+        return Some("no answer".to_owned());
+    };
     match error(answer) {
         Some(error) => Some(format!("{} {error}", answer.status)),
         None if answer.ended != Ended::Clean => Some(answer.ended.name().to_owned()),
@@ -184,7 +261,10 @@ fn role_first(seen: &Seen) -> Judged {
     let first = first.ok_or_else(|| Outcome::not_seen("no chunk has a choice"))?;
     match first.text("/choices/0/delta/role") {
         "assistant" => Outcome::fine("The first chunk has the role."),
-        _ => Ok(Outcome::note("The first chunk of the stream has no role.", &first.raw)),
+        _ => Ok(Outcome::note(
+            "The first chunk of the stream has no role.",
+            &first.raw,
+        )),
     }
 }
 
@@ -192,17 +272,26 @@ fn envelope(seen: &Seen) -> Judged {
     let (answer, _) = complete(seen)?;
     let mut changing = Vec::new();
     for key in ["id", "created", "model"] {
-        let mut values: Vec<&Value> = answer.chunks().filter_map(|frame| frame.json.get(key)).collect();
+        let mut values: Vec<&Value> = answer
+            .chunks()
+            .filter_map(|frame| frame.json.get(key))
+            .collect();
         values.dedup();
         if let [first, second, ..] = values.as_slice() {
-            changing.push((key, format!("{key}: {} and then {}", plain(first), plain(second))));
+            changing.push((
+                key,
+                format!("{key}: {} and then {}", plain(first), plain(second)),
+            ));
         }
     }
     if changing.is_empty() {
         return Outcome::fine("Every chunk has the same id, time and model.");
     }
     let (keys, values): (Vec<_>, Vec<_>) = changing.into_iter().unzip();
-    Ok(Outcome::note(format!("Within one stream, {} changes.", keys.join(" and ")), &values.join("; ")))
+    Ok(Outcome::note(
+        format!("Within one stream, {} changes.", keys.join(" and ")),
+        &values.join("; "),
+    ))
 }
 
 /// Returns a text or a number for people.
@@ -215,7 +304,8 @@ fn plain(value: &Value) -> String {
 }
 
 /// Keys of chunks, choices and deltas that the API has, and the two names of reasoning, which have their own check.
-const CHUNK: &str = "id object created model choices usage system_fingerprint service_tier obfuscation";
+const CHUNK: &str =
+    "id object created model choices usage system_fingerprint service_tier obfuscation";
 const CHOICE: &str = "index delta finish_reason logprobs";
 const DELTA: &str = "role content refusal tool_calls function_call reasoning_content reasoning";
 
@@ -228,7 +318,12 @@ fn extra_keys(seen: &Seen) -> Judged {
         collect(&frame.json, CHUNK, "", &mut extra);
         if let Some(choice) = frame.choice() {
             collect(choice, CHOICE, "choices[].", &mut extra);
-            collect(choice.member("delta"), DELTA, "choices[].delta.", &mut extra);
+            collect(
+                choice.member("delta"),
+                DELTA,
+                "choices[].delta.",
+                &mut extra,
+            );
         }
         if before == 0 && !extra.is_empty() {
             raw = &frame.raw;
@@ -238,12 +333,19 @@ fn extra_keys(seen: &Seen) -> Judged {
         return Outcome::fine("No chunk has keys outside the API.");
     }
     let names: Vec<_> = extra.iter().take(8).map(String::as_str).collect();
-    Ok(Outcome::note(format!("Chunks have keys outside the API: {}.", names.join(", ")), raw))
+    Ok(Outcome::note(
+        format!("Chunks have keys outside the API: {}.", names.join(", ")),
+        raw,
+    ))
 }
 
 /// Adds the keys of an object that are not among the known ones.
 fn collect(value: &Value, known: &str, path: &str, extra: &mut BTreeSet<String>) {
-    let Value::Object(members) = value else { return };
-    let unknown = members.iter().filter(|(key, _)| !known.split(' ').any(|name| name == *key));
+    let Value::Object(members) = value else {
+        return;
+    };
+    let unknown = members
+        .iter()
+        .filter(|(key, _)| !known.split(' ').any(|name| name == *key));
     extra.extend(unknown.map(|(key, _)| format!("{path}{key}")));
 }

@@ -77,14 +77,23 @@ fn chat(seen: &Seen, question: Question) -> Judged<(&Answer, Chat)> {
 
 /// Returns the calls of the streams.
 fn calls(seen: &Seen) -> Judged<Vec<(Call, bool)>> {
-    let questions = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed];
-    let chats = questions.into_iter().filter_map(|question| chat(seen, question).ok());
+    let questions = [
+        Question::ToolStream,
+        Question::ToolParallel,
+        Question::ToolNamed,
+    ];
+    let chats = questions
+        .into_iter()
+        .filter_map(|question| chat(seen, question).ok());
     let calls = chats.flat_map(|(_, chat)| {
         let is_cut = chat.is_cut();
         chat.calls.into_iter().map(move |call| (call, is_cut))
     });
     let calls: Vec<_> = calls.collect();
-    require(!calls.is_empty(), "the model called no function in a stream")?;
+    require(
+        !calls.is_empty(),
+        "the model called no function in a stream",
+    )?;
     Ok(calls)
 }
 
@@ -96,13 +105,17 @@ fn accepted(seen: &Seen) -> Judged {
     require(!answers.is_empty(), "it was not asked")?;
     seen.good(Question::Stream)?;
     if let Some(answer) = answers.iter().find(|answer| error(answer).is_some()) {
-        let outcome =
-            Outcome::broken(format!("Requests with tools {}.", refusal(answer)), &answer.beginning());
+        let outcome = Outcome::broken(
+            format!("Requests with tools {}.", refusal(answer)),
+            &answer.beginning(),
+        );
         let by_parser = error(answer).is_some_and(wants_parser);
         return Ok(match by_parser {
-            true => {
-                outcome.with_flag(parser_flags(seen, false, true)).with(Table::Wire, "parser", parser(seen))
-            }
+            true => outcome.with_flag(parser_flags(seen, false, true)).with(
+                Table::Wire,
+                "parser",
+                parser(seen),
+            ),
             false => outcome,
         });
     }
@@ -110,19 +123,28 @@ fn accepted(seen: &Seen) -> Judged {
 }
 
 fn parsed(seen: &Seen) -> Judged {
-    let questions = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel];
-    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let questions = [
+        Question::ToolStream,
+        Question::ToolWhole,
+        Question::ToolParallel,
+    ];
+    let chats: Vec<_> = questions
+        .into_iter()
+        .filter_map(|question| chat(seen, question).ok())
+        .collect();
     // A cut call stays in the text also where a parser is on.
-    let raw = |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_call(&chat.content) && !chat.is_cut();
+    let raw =
+        |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_call(&chat.content) && !chat.is_cut();
     if let Some((_, chat)) = chats.iter().find(raw) {
         let says = "A call is left in the text: the engine runs without the parser of calls for this model.";
-        return Ok(Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, false, true)).with(
-            Table::Wire,
-            "parser",
-            parser(seen),
-        ));
+        return Ok(Outcome::broken(says, &chat.content)
+            .with_flag(parser_flags(seen, false, true))
+            .with(Table::Wire, "parser", parser(seen)));
     }
-    require(chats.iter().any(|(_, chat)| !chat.calls.is_empty()), "the model called no function")?;
+    require(
+        chats.iter().any(|(_, chat)| !chat.calls.is_empty()),
+        "the model called no function",
+    )?;
     Outcome::fine("Calls are apart from the text.")
 }
 
@@ -135,22 +157,30 @@ const SPREAD: f64 = 1.25;
 /// the plain question has. A parser that is one for another model may take a call for its own, and give none.
 fn swallowed(seen: &Seen) -> Judged {
     let questions = [Question::ToolWhole, Question::ToolStream];
-    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let chats: Vec<_> = questions
+        .into_iter()
+        .filter_map(|question| chat(seen, question).ok())
+        .collect();
     if chats.iter().any(|(_, chat)| !chat.calls.is_empty()) {
         return Outcome::fine("Answers have the calls that the model wrote.");
     }
     let plain = seen.good(Question::Whole)?;
     let (tokens, length) = account(plain, &Chat::of(plain, 0)).unwrap_or_default();
-    require(tokens > 0.0 && length > 0.0, "no plain answer shows how many characters a token has")?;
+    require(
+        tokens > 0.0 && length > 0.0,
+        "no plain answer shows how many characters a token has",
+    )?;
     let rate = tokens / length;
     let ended = chats.iter().filter(|(_, chat)| chat.finish() == "stop");
-    let counted: Vec<_> =
-        ended.filter_map(|(answer, chat)| Some((*answer, account(answer, chat)?))).collect();
+    let counted: Vec<_> = ended
+        .filter_map(|(answer, chat)| Some((*answer, account(answer, chat)?)))
+        .collect();
     require(
         !counted.is_empty(),
         "the model called no function, and no answer that ended of itself tells its tokens",
     )?;
-    let is_short = |(_, (tokens, length)): &&(&Answer, (f64, f64))| *tokens > length * rate * SPREAD + UNSEEN;
+    let is_short =
+        |(_, (tokens, length)): &&(&Answer, (f64, f64))| *tokens > length * rate * SPREAD + UNSEEN;
     let Some((answer, (tokens, length))) = counted.iter().find(is_short) else {
         return Outcome::fine("The text of answers with tools accounts for their tokens.");
     };
@@ -165,18 +195,34 @@ fn swallowed(seen: &Seen) -> Judged {
 /// engine counts its tokens.
 fn account(answer: &Answer, chat: &Chat) -> Option<(f64, f64)> {
     let (usage, _) = usage(answer)?;
-    let reasoning =
-        usage.pointer("/completion_tokens_details/reasoning_tokens").and_then(Value::as_u64).unwrap_or(0);
+    let reasoning = usage
+        .pointer("/completion_tokens_details/reasoning_tokens")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
     let all = usage.member("completion_tokens").as_u64()?;
-    let text = if reasoning > 0 { "" } else { chat.reasoning.as_str() };
+    let text = if reasoning > 0 {
+        ""
+    } else {
+        chat.reasoning.as_str()
+    };
     let characters = chat.content.chars().count() + text.chars().count();
     let number = |count: u64| u32::try_from(count).ok().map(f64::from);
-    Some((number(all.saturating_sub(reasoning))?, number(u64::try_from(characters).ok()?)?))
+    Some((
+        number(all.saturating_sub(reasoning))?,
+        number(u64::try_from(characters).ok()?)?,
+    ))
 }
 
 fn ids(seen: &Seen) -> Judged {
-    let questions = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed, Question::ToolWhole];
-    let chats = questions.into_iter().filter_map(|question| chat(seen, question).ok());
+    let questions = [
+        Question::ToolStream,
+        Question::ToolParallel,
+        Question::ToolNamed,
+        Question::ToolWhole,
+    ];
+    let chats = questions
+        .into_iter()
+        .filter_map(|question| chat(seen, question).ok());
     let mut is_called = false;
     for (_, chat) in chats {
         // Some models number the calls of a conversation, so that answers have the same ids.
@@ -200,26 +246,42 @@ fn ids(seen: &Seen) -> Judged {
 
 fn index(seen: &Seen) -> Judged {
     match calls(seen)?.iter().find(|(call, _)| call.index.is_none()) {
-        Some((call, _)) => Ok(Outcome::broken("A call in a stream has no index.", &call.raw)),
+        Some((call, _)) => Ok(Outcome::broken(
+            "A call in a stream has no index.",
+            &call.raw,
+        )),
         None => Outcome::fine("Calls in streams have an index."),
     }
 }
 
 fn name_once(seen: &Seen) -> Judged {
     match calls(seen)?.iter().find(|(call, _)| call.names > 1) {
-        Some((call, _)) => Ok(Outcome::broken("The pieces of a call repeat the function's name.", &call.raw)),
+        Some((call, _)) => Ok(Outcome::broken(
+            "The pieces of a call repeat the function's name.",
+            &call.raw,
+        )),
         None => Outcome::fine("A call's name comes once."),
     }
 }
 
 fn arguments(seen: &Seen) -> Judged {
     let calls = calls(seen)?;
-    let whole: Vec<_> = calls.iter().filter(|(_, is_cut)| !is_cut).map(|(call, _)| call).collect();
-    require(!whole.is_empty(), "every call was cut by the limit of the answer")?;
+    let whole: Vec<_> = calls
+        .iter()
+        .filter(|(_, is_cut)| !is_cut)
+        .map(|(call, _)| call)
+        .collect();
+    require(
+        !whole.is_empty(),
+        "every call was cut by the limit of the answer",
+    )?;
     match whole.iter().find(|call| !call.is_complete()) {
         Some(call) => {
             let says = "The arguments of a call are no JSON object: the model wrote them so, or the engine broke them.";
-            Ok(Outcome::broken(says, &format!("{} {}", call.name, call.arguments)))
+            Ok(Outcome::broken(
+                says,
+                &format!("{} {}", call.name, call.arguments),
+            ))
         }
         None => Outcome::fine("The arguments of calls are JSON objects."),
     }
@@ -228,8 +290,15 @@ fn arguments(seen: &Seen) -> Judged {
 fn pieces(seen: &Seen) -> Judged {
     let calls = calls(seen)?;
     let most = calls.iter().map(|(call, _)| call.pieces).max().unwrap_or(0);
-    match calls.iter().map(|(call, _)| call).find(|call| call.pieces == 1) {
-        Some(call) if most <= 1 => Ok(Outcome::note("The arguments of a call come in one piece.", &call.raw)),
+    match calls
+        .iter()
+        .map(|(call, _)| call)
+        .find(|call| call.pieces == 1)
+    {
+        Some(call) if most <= 1 => Ok(Outcome::note(
+            "The arguments of a call come in one piece.",
+            &call.raw,
+        )),
         _ => {
             require(most > 1, "no call has arguments")?;
             Outcome::fine("The arguments of calls come in pieces.")
@@ -238,15 +307,31 @@ fn pieces(seen: &Seen) -> Judged {
 }
 
 fn finish(seen: &Seen) -> Judged {
-    let questions =
-        [Question::ToolStream, Question::ToolWhole, Question::ToolParallel, Question::ToolRequired];
-    let chats: Vec<_> = questions.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
-    let mut called = chats.iter().filter(|(_, chat)| !chat.calls.is_empty() && !chat.is_cut()).peekable();
+    let questions = [
+        Question::ToolStream,
+        Question::ToolWhole,
+        Question::ToolParallel,
+        Question::ToolRequired,
+    ];
+    let chats: Vec<_> = questions
+        .into_iter()
+        .filter_map(|question| chat(seen, question).ok())
+        .collect();
+    let mut called = chats
+        .iter()
+        .filter(|(_, chat)| !chat.calls.is_empty() && !chat.is_cut())
+        .peekable();
     require(called.peek().is_some(), "the model called no function")?;
     match called.find(|(_, chat)| chat.finish() != "tool_calls") {
         Some((_, chat)) => {
-            let evidence = chat.finishes.last().map_or("no finish_reason", |(_, raw)| raw);
-            let says = format!("An answer with a call has the finish_reason {:?}.", chat.finish());
+            let evidence = chat
+                .finishes
+                .last()
+                .map_or("no finish_reason", |(_, raw)| raw);
+            let says = format!(
+                "An answer with a call has the finish_reason {:?}.",
+                chat.finish()
+            );
             Ok(Outcome::warning(says, evidence))
         }
         None => Outcome::fine("Answers with a call have the finish_reason tool_calls."),
@@ -267,7 +352,9 @@ fn whole(seen: &Seen) -> Judged {
             let says = "A whole answer has the call, and a stream has it left in its text.";
             Ok(Outcome::broken(says, &stream.content_raw))
         }
-        _ => Err(Outcome::not_seen("the model did not call the function both times")),
+        _ => Err(Outcome::not_seen(
+            "the model did not call the function both times",
+        )),
     }
 }
 
@@ -276,20 +363,31 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
     let answer = seen.any(question)?;
     seen.good(Question::Stream)?;
     if let Some(text) = error(answer) {
-        let flag = if wants_parser(text) { parser_flags(seen, false, true) } else { None };
+        let flag = if wants_parser(text) {
+            parser_flags(seen, false, true)
+        } else {
+            None
+        };
         let says = format!("{kind} {}.", refusal(answer));
         return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
     }
     let (answer, chat) = chat(seen, question)?;
     match chat.calls.first() {
         Some(call) if call.name == FUNCTION => Outcome::fine(format!("{kind} bring one.")),
-        Some(call) => Ok(Outcome::broken(format!("{kind} bring a call of {:?}.", call.name), &call.raw)),
+        Some(call) => Ok(Outcome::broken(
+            format!("{kind} bring a call of {:?}.", call.name),
+            &call.raw,
+        )),
         None => {
             require(!chat.is_cut(), "the answer was cut before a call")?;
             require(!chat.finish().is_empty(), "the answer has no finish_reason")?;
             Ok(misplaced(seen, answer, &chat, kind).unwrap_or_else(|| {
                 let says = format!("{kind} bring none, although the answer ended of itself.");
-                let text = if chat.content.is_empty() { &answer.raw } else { &chat.content };
+                let text = if chat.content.is_empty() {
+                    &answer.raw
+                } else {
+                    &chat.content
+                };
                 Outcome::broken(says, text)
             }))
         }
@@ -305,7 +403,10 @@ fn misplaced(seen: &Seen, answer: &Answer, chat: &Chat, kind: &str) -> Option<Ou
     }
     // In a stream reasoning has been sent before anybody knows that nothing follows.
     if answer.whole.is_object() && has_call(&chat.reasoning) {
-        let outcome = Outcome::broken(format!("{kind} bring it within the reasoning."), &chat.reasoning);
+        let outcome = Outcome::broken(
+            format!("{kind} bring it within the reasoning."),
+            &chat.reasoning,
+        );
         let outcome = outcome.with_flag(parser_flags(seen, true, false));
         let outcome = outcome.with(Table::Wire, "promote_reasoning", "true");
         return Some(outcome.with(Table::Wire, "parser", parser(seen)));
@@ -317,8 +418,12 @@ fn two(seen: &Seen) -> Judged {
     let (_, chat) = chat(seen, Question::ToolParallel)?;
     let calls = &chat.calls;
     if let Some(call) = calls.iter().find(|call| joined(call)) {
-        let says = "A call has the arguments of two: calls are mixed up, or the arguments came twice.";
-        return Ok(Outcome::broken(says, &format!("{} {}", call.name, call.arguments)));
+        let says =
+            "A call has the arguments of two: calls are mixed up, or the arguments came twice.";
+        return Ok(Outcome::broken(
+            says,
+            &format!("{} {}", call.name, call.arguments),
+        ));
     }
     require(calls.len() > 1, "the model called one function at most")?;
     Outcome::fine(format!("{} calls of one answer are apart.", calls.len()))

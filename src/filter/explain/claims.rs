@@ -43,9 +43,18 @@ impl RuleMatcher {
         for mut effect in effects {
             // A reformatted id differs in each frame for that reason alone, whatever other rule is counted.
             let has_form = self.lasting.contains(&Rule::Id)
-                && effect.fields.first().is_some_and(|field| field.path == "id");
-            let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && may_cause(rule, &effect);
-            let after: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
+                && effect
+                    .fields
+                    .first()
+                    .is_some_and(|field| field.path == "id");
+            let may_be =
+                |rule: Rule| !(has_form && rule == Rule::Envelope) && may_cause(rule, &effect);
+            let after: Vec<Used> = self
+                .open
+                .iter()
+                .copied()
+                .filter(|used| may_be(used.rule))
+                .collect();
             let rule = after.first().map(|used| used.rule);
             let place = after.first().map_or(here, |used| used.place);
             // Two rules may cause one effect: a frame is split because text came together with the finish reason.
@@ -55,20 +64,35 @@ impl RuleMatcher {
                     .map(|used| used.rule)
                     .filter(|one| Some(*one) == rule || effect.kind == Kind::Split),
             );
-            self.lasting.extend(rule.filter(|rule| lasts(*rule) && !self.lasting.contains(rule)));
-            let rule = rule.or_else(|| self.lasting.iter().copied().find(|rule| may_cause(*rule, &effect)));
+            self.lasting
+                .extend(rule.filter(|rule| lasts(*rule) && !self.lasting.contains(rule)));
+            let rule = rule.or_else(|| {
+                self.lasting
+                    .iter()
+                    .copied()
+                    .find(|rule| may_cause(*rule, &effect))
+            });
             if effect.kind == Kind::Held && rule.is_some_and(loses) {
                 effect.kind = Kind::Dropped;
             }
-            let name = rule.map(Rule::name).or_else(|| effect.is_of_nothing().then_some(NULL_FIELDS));
-            let is_list =
-                matches!(effect.kind, Kind::Dropped | Kind::DroppedNull | Kind::Added | Kind::AddedNull);
+            let name = rule
+                .map(Rule::name)
+                .or_else(|| effect.is_of_nothing().then_some(NULL_FIELDS));
+            let is_list = matches!(
+                effect.kind,
+                Kind::Dropped | Kind::DroppedNull | Kind::Added | Kind::AddedNull
+            );
             let same = changes.iter_mut().find(|one| {
                 is_list && one.effect.kind == effect.kind && one.rule == name && one.place == place
             });
             match same {
                 Some(one) => one.effect.fields.append(&mut effect.fields),
-                None => changes.push(Change { place, rule: name, effect, times: 1 }),
+                None => changes.push(Change {
+                    place,
+                    rule: name,
+                    effect,
+                    times: 1,
+                }),
             }
         }
         self.open.retain(|used| !shown.contains(&used.rule));
@@ -80,18 +104,23 @@ impl RuleMatcher {
 
     /// Returns the rules without a visible effect, each with its own description.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = Change> + use<> {
-        std::mem::take(&mut self.open).into_iter().map(|Used { rule, times, place }| Change {
-            place,
-            rule: Some(rule.name()),
-            effect: Effect::words(rule.what()),
-            times,
-        })
+        std::mem::take(&mut self.open)
+            .into_iter()
+            .map(|Used { rule, times, place }| Change {
+                place,
+                rule: Some(rule.name()),
+                effect: Effect::words(rule.what()),
+                times,
+            })
     }
 }
 
 /// Returns true if a rule is counted once per answer but may cause differences in later frames.
 fn lasts(rule: Rule) -> bool {
-    matches!(rule, Rule::Id | Rule::Think | Rule::ToolText | Rule::Harmony | Rule::Fingerprint)
+    matches!(
+        rule,
+        Rule::Id | Rule::Think | Rule::ToolText | Rule::Harmony | Rule::Fingerprint
+    )
 }
 
 /// Returns true if the rule discards fields, so that they do not appear in a later frame.
@@ -112,7 +141,9 @@ fn loses(rule: Rule) -> bool {
 
 /// Returns true if a rule, once used, can be the cause of this difference.
 fn may_cause(rule: Rule, effect: &Effect) -> bool {
-    let Some(field) = effect.fields.first() else { return false };
+    let Some(field) = effect.fields.first() else {
+        return false;
+    };
     let path = field.path.as_str();
     let (last, is_call) = (name(path), path.starts_with("tool_calls"));
     let is_reasoning = matches!(last, "reasoning" | "reasoning_content");
@@ -123,7 +154,9 @@ fn may_cause(rule: Rule, effect: &Effect) -> bool {
         Rule::Role => last == "role",
         Rule::RoleContent => effect.kind == Kind::Dropped && last == "content",
         Rule::ReasoningName => is_reasoning,
-        Rule::ContentParts => effect.kind != Kind::Split && (is_reasoning || path.starts_with("content")),
+        Rule::ContentParts => {
+            effect.kind != Kind::Split && (is_reasoning || path.starts_with("content"))
+        }
         Rule::ReasoningPromoted => is_reasoning || last == "content",
         Rule::FinishMerged | Rule::Split => effect.kind == Kind::Split,
         Rule::FinishRepeated

@@ -49,19 +49,27 @@ pub struct Field {
 
 impl Field {
     fn named(path: &str) -> Self {
-        Self { path: path.to_owned(), value: None }
+        Self {
+            path: path.to_owned(),
+            value: None,
+        }
     }
 
     /// Creates a field with its value, for differences in which the value matters.
     fn valued(leaf: &Leaf) -> Self {
-        Self { path: leaf.path.clone(), value: Some(leaf.value.shown()) }
+        Self {
+            path: leaf.path.clone(),
+            value: Some(leaf.value.shown()),
+        }
     }
 }
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
-        self.value.as_ref().map_or(Ok(()), |value| write!(f, " {value}"))
+        self.value
+            .as_ref()
+            .map_or(Ok(()), |value| write!(f, " {value}"))
     }
 }
 
@@ -80,13 +88,22 @@ pub struct Effect {
 
 impl Effect {
     fn of(kind: Kind, fields: Vec<Field>) -> Self {
-        Self { kind, fields, into: Vec::new(), words: "" }
+        Self {
+            kind,
+            fields,
+            into: Vec::new(),
+            words: "",
+        }
     }
 
     /// Returns true if the effect concerns only null or empty fields, which need no rule to explain them.
     pub(super) fn is_of_nothing(&self) -> bool {
-        let is_empty =
-            |field: &Field| field.value.as_deref().is_some_and(|value| ["\"\"", "[]", "{}"].contains(&value));
+        let is_empty = |field: &Field| {
+            field
+                .value
+                .as_deref()
+                .is_some_and(|value| ["\"\"", "[]", "{}"].contains(&value))
+        };
         match self.kind {
             Kind::DroppedNull | Kind::AddedNull => true,
             Kind::Dropped | Kind::Added => self.fields.iter().all(is_empty),
@@ -95,22 +112,42 @@ impl Effect {
     }
 
     fn into(kind: Kind, field: Field, into: Vec<Field>) -> Self {
-        Self { kind, fields: vec![field], into, words: "" }
+        Self {
+            kind,
+            fields: vec![field],
+            into,
+            words: "",
+        }
     }
 
     /// Creates an effect described by a rule's text alone, for a rule whose work no field shows.
     pub(super) fn words(words: &'static str) -> Self {
-        Self { kind: Kind::Words, fields: Vec::new(), into: Vec::new(), words }
+        Self {
+            kind: Kind::Words,
+            fields: Vec::new(),
+            into: Vec::new(),
+            words,
+        }
     }
 }
 
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |fields: &[Field]| fields.iter().map(Field::to_string).collect::<Vec<_>>().join(", ");
+        let list = |fields: &[Field]| {
+            fields
+                .iter()
+                .map(Field::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         let (fields, into) = (list(&self.fields), list(&self.into));
         match self.kind {
             Kind::Replaced => {
-                let after = self.into.first().and_then(|field| field.value.as_deref()).unwrap_or_default();
+                let after = self
+                    .into
+                    .first()
+                    .and_then(|field| field.value.as_deref())
+                    .unwrap_or_default();
                 write!(f, "{fields} → {after}")
             }
             Kind::Renamed | Kind::Became => write!(f, "{fields} → {into}"),
@@ -153,25 +190,40 @@ impl Comparer {
         let own = LeafReader::default().read(frame);
         let is_carried = !self.carried.is_empty();
         let mut before = std::mem::take(&mut self.carried);
-        before.retain(|leaf| !own.iter().any(|other| other.path == leaf.path && !other.value.is_null()));
+        before.retain(|leaf| {
+            !own.iter()
+                .any(|other| other.path == leaf.path && !other.value.is_null())
+        });
         let is_new = |leaf: &&Leaf| !before.iter().any(|other| other.path == leaf.path);
         let new: Vec<_> = own.iter().filter(is_new).cloned().collect();
         before.extend(new);
         let mut reader = LeafReader::default();
-        let frames: Vec<_> =
-            written.iter().map(|data| reader.read(data)).filter(|all| !all.is_empty()).collect();
+        let frames: Vec<_> = written
+            .iter()
+            .map(|data| reader.read(data))
+            .filter(|all| !all.is_empty())
+            .collect();
         self.engine_characters += characters(&own);
-        self.canonical_characters += frames.iter().map(|leaves| characters(leaves)).sum::<usize>();
+        self.canonical_characters += frames
+            .iter()
+            .map(|leaves| characters(leaves))
+            .sum::<usize>();
         let is_end = own.is_empty();
         let kind = |leaves: &[Leaf]| {
-            find(leaves, "object").or_else(|| find(leaves, "type"))?.value.text().map(str::to_owned)
+            find(leaves, "object")
+                .or_else(|| find(leaves, "type"))?
+                .value
+                .text()
+                .map(str::to_owned)
         };
         let (own, others): (Vec<_>, Vec<_>) = match kind(&own) {
             Some(name) => {
                 // A single object may become stream frames, whose name ends in `.chunk`.
                 let name = name.trim_end_matches(".chunk");
                 let is_alike = |other: String| other.trim_end_matches(".chunk") == name;
-                frames.into_iter().partition(|leaves| kind(leaves).is_none_or(is_alike))
+                frames
+                    .into_iter()
+                    .partition(|leaves| kind(leaves).is_none_or(is_alike))
             }
             _ => (frames, Vec::new()),
         };
@@ -189,13 +241,18 @@ impl Comparer {
                 let is_of_them = |effect: &Effect| match effect.kind {
                     Kind::AddedNull => true,
                     Kind::Added => {
-                        effect.fields.iter().all(|field| is_envelope(&field.path)) || effect.is_of_nothing()
+                        effect.fields.iter().all(|field| is_envelope(&field.path))
+                            || effect.is_of_nothing()
                     }
                     _ => false,
                 };
                 effects.retain(|effect| !is_of_them(effect));
             }
-            effects.extend(names.iter().map(|name| Effect::of(Kind::Inserted, vec![Field::named(name)])));
+            effects.extend(
+                names
+                    .iter()
+                    .map(|name| Effect::of(Kind::Inserted, vec![Field::named(name)])),
+            );
             return effects;
         }
         // The output consists of events of another API.
@@ -205,7 +262,12 @@ impl Comparer {
             fields.push(Field::named("frame"));
         }
         let into = names.iter().map(|name| Field::named(name)).collect();
-        vec![Effect { kind: Kind::Renamed, fields, into, words: "" }]
+        vec![Effect {
+            kind: Kind::Renamed,
+            fields,
+            into,
+            words: "",
+        }]
     }
 
     fn fields(&mut self, before: &[Leaf], frames: &[Vec<Leaf>], is_whole: bool) -> Vec<Effect> {
@@ -216,21 +278,30 @@ impl Comparer {
         let mut effects = Vec::new();
         let (mut dropped, mut nulls) = (Vec::new(), Vec::new());
         // Canonical fields without a namesake in the engine's frame.
-        let mut new: Vec<&Leaf> =
-            after.iter().filter(|leaf| !before.iter().any(|other| other.path == leaf.path)).collect();
+        let mut new: Vec<&Leaf> = after
+            .iter()
+            .filter(|leaf| !before.iter().any(|other| other.path == leaf.path))
+            .collect();
         for leaf in before {
             let same = find(&after, &leaf.path);
             let is_said = leaf.is_text() && !leaf.value.is_empty();
             let copies = |others: &[&Leaf]| -> Vec<Field> {
-                let equal =
-                    others.iter().filter(|other| is_said && other.is_text() && other.value == leaf.value);
+                let equal = others
+                    .iter()
+                    .filter(|other| is_said && other.is_text() && other.value == leaf.value);
                 equal.map(|other| Field::named(&other.path)).collect()
             };
             let copied = copies(&new);
             if !copied.is_empty() {
-                let all: Vec<&Leaf> =
-                    after.iter().filter(|other| other.path == leaf.path || new.contains(other)).collect();
-                effects.push(Effect::into(Kind::Renamed, Field::named(&leaf.path), copies(&all)));
+                let all: Vec<&Leaf> = after
+                    .iter()
+                    .filter(|other| other.path == leaf.path || new.contains(other))
+                    .collect();
+                effects.push(Effect::into(
+                    Kind::Renamed,
+                    Field::named(&leaf.path),
+                    copies(&all),
+                ));
                 new.retain(|other| !copied.iter().any(|field| field.path == other.path));
                 continue;
             }
@@ -248,8 +319,11 @@ impl Comparer {
                     ));
                 }
                 None if is_said && new.iter().any(|other| other.is_text()) => {
-                    let into: Vec<_> =
-                        new.iter().filter(|other| other.is_text()).map(|leaf| Field::valued(leaf)).collect();
+                    let into: Vec<_> = new
+                        .iter()
+                        .filter(|other| other.is_text())
+                        .map(|leaf| Field::valued(leaf))
+                        .collect();
                     effects.push(Effect::into(Kind::Became, Field::valued(leaf), into));
                     new.retain(|other| !other.is_text());
                 }
@@ -266,10 +340,21 @@ impl Comparer {
         }
         self.added(&new, before, &mut effects);
         let lists = [(Kind::Dropped, dropped), (Kind::DroppedNull, nulls)];
-        effects.extend(lists.into_iter().flat_map(|(kind, fields)| one_effect_each(kind, fields)));
-        let mut apart: Vec<Field> = frames.iter().flat_map(|leaves| distinguishing_fields(leaves)).collect();
+        effects.extend(
+            lists
+                .into_iter()
+                .flat_map(|(kind, fields)| one_effect_each(kind, fields)),
+        );
+        let mut apart: Vec<Field> = frames
+            .iter()
+            .flat_map(|leaves| distinguishing_fields(leaves))
+            .collect();
         // The finish reason gets its own frame once no more content can precede it.
-        let ends = self.carried.iter().filter(|leaf| name(&leaf.path) == "finish_reason").map(Field::valued);
+        let ends = self
+            .carried
+            .iter()
+            .filter(|leaf| name(&leaf.path) == "finish_reason")
+            .map(Field::valued);
         let count = apart.len();
         apart.extend(ends.filter(|_| count > 0));
         if frames.len() > 1 || apart.len() > count {
@@ -285,7 +370,11 @@ impl Comparer {
         }
         let mut effects = Vec::new();
         let is_own = |leaf: &&Leaf| !leaf.is_envelope() || leaf.path == "system_fingerprint";
-        for leaf in before.iter().filter(is_own).filter(|leaf| !leaf.value.is_empty()) {
+        for leaf in before
+            .iter()
+            .filter(is_own)
+            .filter(|leaf| !leaf.value.is_empty())
+        {
             if comes_later(leaf) {
                 self.carried.push(leaf.clone());
                 continue;
@@ -301,7 +390,10 @@ impl Comparer {
     fn added(&mut self, new: &[&Leaf], before: &[Leaf], effects: &mut Vec<Effect>) {
         let (mut added, mut nulls) = (Vec::new(), Vec::new());
         for leaf in new {
-            let waited = self.held.iter().any(|path| *path == leaf.path || is_text(path) && leaf.is_text());
+            let waited = self
+                .held
+                .iter()
+                .any(|path| *path == leaf.path || is_text(path) && leaf.is_text());
             match &leaf.value {
                 _ if leaf.value.is_null() => nulls.push(Field::named(&leaf.path)),
                 _ if waited => {
@@ -318,15 +410,26 @@ impl Comparer {
             }
         }
         let lists = [(Kind::Added, added), (Kind::AddedNull, nulls)];
-        effects.extend(lists.into_iter().flat_map(|(kind, fields)| one_effect_each(kind, fields)));
+        effects.extend(
+            lists
+                .into_iter()
+                .flat_map(|(kind, fields)| one_effect_each(kind, fields)),
+        );
     }
 }
 
 /// Returns the path of the enclosing token-count object if the object is new as a whole, else `path` itself.
 fn added_object<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
-    let outer = path.rsplit_once('.').map(|(outer, _)| outer).filter(|outer| outer.starts_with("usage."));
+    let outer = path
+        .rsplit_once('.')
+        .map(|(outer, _)| outer)
+        .filter(|outer| outer.starts_with("usage."));
     let is_new = |outer: &str| {
-        let within = |leaf: &Leaf| leaf.path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
+        let within = |leaf: &Leaf| {
+            leaf.path
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
         !before.iter().any(within)
     };
     outer.filter(|outer| is_new(outer)).unwrap_or(path)
@@ -339,12 +442,15 @@ fn find<'l>(leaves: &'l [Leaf], path: &str) -> Option<&'l Leaf> {
 /// Returns true for fields that are written only when no more content can precede them: finish reason and usage.
 fn comes_later(leaf: &Leaf) -> bool {
     let path = leaf.path.as_str();
-    !leaf.value.is_null() && (name(path) == "finish_reason" || path == "usage" || path.starts_with("usage."))
+    !leaf.value.is_null()
+        && (name(path) == "finish_reason" || path == "usage" || path.starts_with("usage."))
 }
 
 /// Creates one effect per field; effects of the same rule are merged later.
 fn one_effect_each(kind: Kind, fields: Vec<Field>) -> impl Iterator<Item = Effect> {
-    fields.into_iter().map(move |field| Effect::of(kind, vec![field]))
+    fields
+        .into_iter()
+        .map(move |field| Effect::of(kind, vec![field]))
 }
 
 /// Merges the fields of several frames: pieces of text are joined; for other values the first that is not null
@@ -368,16 +474,19 @@ fn joined(frames: &[Vec<Leaf>]) -> Vec<Leaf> {
 /// stays; objects appear by name only.
 fn distinguishing_fields(leaves: &[Leaf]) -> Vec<Field> {
     let mut fields: Vec<Field> = Vec::new();
-    for leaf in leaves.iter().filter(|leaf| !leaf.is_envelope() && !leaf.value.is_null()) {
+    for leaf in leaves
+        .iter()
+        .filter(|leaf| !leaf.is_envelope() && !leaf.value.is_null())
+    {
         let first = leaf.path.split('.').next().unwrap_or_default();
         let field = match first {
             "usage" | "tool_calls" | "function_call" | "error" | "response" => Field::named(first),
             _ if first.starts_with("tool_calls[") => Field::named(first),
             _ => Field::valued(leaf),
         };
-        let is_known = fields
-            .iter()
-            .any(|known| known.path == field.path || field.value.is_some() && known.value == field.value);
+        let is_known = fields.iter().any(|known| {
+            known.path == field.path || field.value.is_some() && known.value == field.value
+        });
         if !is_known {
             fields.push(field);
         }
@@ -401,8 +510,12 @@ fn characters(leaves: &[Leaf]) -> usize {
                 .iter()
                 .any(|other| name(&other.path) == "reasoning_content" && other.value == leaf.value)
     };
-    let said = leaves.iter().filter(|leaf| leaf.is_text() && !has_both(leaf));
-    said.filter_map(|leaf| leaf.value.text()).map(|text| text.chars().count()).sum()
+    let said = leaves
+        .iter()
+        .filter(|leaf| leaf.is_text() && !has_both(leaf));
+    said.filter_map(|leaf| leaf.value.text())
+        .map(|text| text.chars().count())
+        .sum()
 }
 
 #[cfg(test)]
@@ -410,7 +523,11 @@ mod tests {
     use super::*;
 
     fn told(comparer: &mut Comparer, frame: &str, written: &[&str]) -> Vec<String> {
-        comparer.compare(frame, written, false).iter().map(Effect::to_string).collect()
+        comparer
+            .compare(frame, written, false)
+            .iter()
+            .map(Effect::to_string)
+            .collect()
     }
 
     #[test]
@@ -418,8 +535,9 @@ mod tests {
         for (frame, written, expected) in [
             (
                 r#"{"id":"a","choices":[{"delta":{"reasoning":"We"},"token_ids":[1],"matched_stop":null}]}"#,
-                &[r#"{"id":"chatcmpl-a","choices":[{"delta":{"reasoning_content":"We","reasoning":"We"}}]}"#]
-                    [..],
+                &[
+                    r#"{"id":"chatcmpl-a","choices":[{"delta":{"reasoning_content":"We","reasoning":"We"}}]}"#,
+                ][..],
                 &[
                     r#"id "a" → "chatcmpl-a""#,
                     "reasoning → reasoning_content, reasoning",
@@ -455,7 +573,10 @@ mod tests {
             ),
             (
                 "[DONE]",
-                &[r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#, "[DONE]"],
+                &[
+                    r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+                    "[DONE]",
+                ],
                 &[r#"a frame more: finish_reason "stop""#],
             ),
             (
@@ -472,16 +593,24 @@ mod tests {
                 &["tool_calls.index 1 → 0", r#"tool_calls.id "a" → "call_a""#],
             ),
         ] {
-            assert_eq!(told(&mut Comparer::default(), frame, written), expected, "{frame}");
+            assert_eq!(
+                told(&mut Comparer::default(), frame, written),
+                expected,
+                "{frame}"
+            );
         }
     }
 
     #[test]
     fn what_waits_is_told_twice() {
         let mut comparer = Comparer::default();
-        let chunk =
-            |field: &str, text: &str| format!(r#"{{"choices":[{{"delta":{{"{field}":"{text}"}}}}]}}"#);
-        assert_eq!(told(&mut comparer, &chunk("content", "<th"), &[]), [r#"held back: content "<th""#]);
+        let chunk = |field: &str, text: &str| {
+            format!(r#"{{"choices":[{{"delta":{{"{field}":"{text}"}}}}]}}"#)
+        };
+        assert_eq!(
+            told(&mut comparer, &chunk("content", "<th"), &[]),
+            [r#"held back: content "<th""#]
+        );
         let written = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
         let text = chunk("content", "<th");
         let finish = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
@@ -492,6 +621,9 @@ mod tests {
                 r#"moved to frames of their own: content "<th", finish_reason "stop""#
             ]
         );
-        assert_eq!((comparer.engine_characters, comparer.canonical_characters), (3, 3));
+        assert_eq!(
+            (comparer.engine_characters, comparer.canonical_characters),
+            (3, 3)
+        );
     }
 }

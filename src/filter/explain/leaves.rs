@@ -10,10 +10,26 @@ const DEPTH: usize = 8;
 /// Maximum number of characters shown of a value, so that a finding fits on a line.
 const SHOWN: usize = 40;
 /// Fields with the same value in all frames of an answer, such as its id, so that they do not distinguish a frame.
-const ENVELOPE: [&str; 7] = ["id", "object", "created", "model", "system_fingerprint", "type", "index"];
+const ENVELOPE: [&str; 7] = [
+    "id",
+    "object",
+    "created",
+    "model",
+    "system_fingerprint",
+    "type",
+    "index",
+];
 /// Fields that carry model output, in pieces.
-const TEXTS: [&str; 8] =
-    ["content", "reasoning_content", "reasoning", "thinking", "text", "arguments", "partial_json", "refusal"];
+const TEXTS: [&str; 8] = [
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "text",
+    "arguments",
+    "partial_json",
+    "refusal",
+];
 /// Objects left out of paths, since a choice has only one of them.
 const TRANSPARENT: [&str; 2] = ["delta", "message"];
 /// Fields whose value is kept whole, without paths into it: individual probabilities do not matter here.
@@ -92,7 +108,9 @@ pub(super) fn is_text(path: &str) -> bool {
 
 /// Returns true if a field with this path belongs to the whole answer.
 pub(super) fn is_envelope(path: &str) -> bool {
-    ENVELOPE.contains(&name(path)) && !path.contains("tool_calls") && !path.contains("function_call")
+    ENVELOPE.contains(&name(path))
+        && !path.contains("tool_calls")
+        && !path.contains("function_call")
 }
 
 /// Returns the last segment of a path, which is the field's own name.
@@ -117,9 +135,19 @@ impl LeafReader {
         leaves
     }
 
-    fn object(&mut self, Members(members): Members<'_>, path: &str, depth: usize, to: &mut Vec<Leaf>) {
+    fn object(
+        &mut self,
+        Members(members): Members<'_>,
+        path: &str,
+        depth: usize,
+        to: &mut Vec<Leaf>,
+    ) {
         for (key, raw) in members {
-            let joined = if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+            let joined = if path.is_empty() {
+                key.to_string()
+            } else {
+                format!("{path}.{key}")
+            };
             let is_opaque = depth >= DEPTH || OPAQUE.contains(&key.as_ref());
             match Members::of(raw.get()).filter(|_| !is_opaque) {
                 Some(inner) if TRANSPARENT.contains(&key.as_ref()) => {
@@ -128,7 +156,10 @@ impl LeafReader {
                 Some(inner) if !inner.0.is_empty() => self.object(inner, &joined, depth + 1, to),
                 None if key == "choices" && raw.get() == "[]" => {}
                 None if !is_opaque => self.list(&key, raw, joined, depth, to),
-                _ => to.push(Leaf { path: joined, value: Value::of(raw) }),
+                _ => to.push(Leaf {
+                    path: joined,
+                    value: Value::of(raw),
+                }),
             }
         }
     }
@@ -136,14 +167,23 @@ impl LeafReader {
     /// Reads a value that may be a list of objects: each element gets its number in the path.
     fn list(&mut self, key: &str, raw: Raw<'_>, path: String, depth: usize, to: &mut Vec<Leaf>) {
         let elements = json::read::<Vec<Raw<'_>>>(raw.get()).ok();
-        let objects: Option<Vec<Members<'_>>> =
-            elements.and_then(|all| all.into_iter().map(|element| Members::of(element.get())).collect());
+        let objects: Option<Vec<Members<'_>>> = elements.and_then(|all| {
+            all.into_iter()
+                .map(|element| Members::of(element.get()))
+                .collect()
+        });
         let Some(objects) = objects.filter(|all| !all.is_empty()) else {
-            return to.push(Leaf { path, value: Value::of(raw) });
+            return to.push(Leaf {
+                path,
+                value: Value::of(raw),
+            });
         };
         for (at, members) in objects.into_iter().enumerate() {
             let number = match key {
-                "choices" => members.get("index").and_then(json::integer).map_or(at, |index| index as usize),
+                "choices" => members
+                    .get("index")
+                    .and_then(json::integer)
+                    .map_or(at, |index| index as usize),
                 "tool_calls" => self.call(members.get("index"), at),
                 _ => at,
             };
@@ -154,7 +194,13 @@ impl LeafReader {
             };
             // The path already contains the index of the choice.
             let members = match key {
-                "choices" => Members(members.0.into_iter().filter(|(key, _)| key != "index").collect()),
+                "choices" => Members(
+                    members
+                        .0
+                        .into_iter()
+                        .filter(|(key, _)| key != "index")
+                        .collect(),
+                ),
                 _ => members,
             };
             self.object(members, &path, depth + 1, to);
@@ -194,8 +240,14 @@ mod tests {
                 r#"{"id":"a","choices":[{"index":0,"delta":{"content":"\u00e9"},"finish_reason":null}]}"#,
                 r#"id="a" content="é" finish_reason=null"#,
             ),
-            (r#"{"choices":[{"index":1,"delta":{}}],"usage":{"a":{"b":1}}}"#, "usage.a.b=1"),
-            (r#"{"choices":[{"index":1,"message":{"content":"a"}}]}"#, r#"choices[1].content="a""#),
+            (
+                r#"{"choices":[{"index":1,"delta":{}}],"usage":{"a":{"b":1}}}"#,
+                "usage.a.b=1",
+            ),
+            (
+                r#"{"choices":[{"index":1,"message":{"content":"a"}}]}"#,
+                r#"choices[1].content="a""#,
+            ),
             (
                 r#"{"choices":[{"delta":{"tool_calls":[{"index":3,"id":"x"},{"index":5,"function":{"arguments":"{"}}]}}]}"#,
                 r#"tool_calls.index=3 tool_calls.id="x" tool_calls[1].index=5 tool_calls[1].function.arguments="{""#,

@@ -125,7 +125,13 @@ impl Step {
             failure.engine.is_none() && !matches!(failure.fault, Fault::Aborted | Fault::Incomplete)
         });
         let used = summary.tally.since(&before.tally).collect();
-        Self { written, used, read: summary.events - before.events, events: summary.events, refuses }
+        Self {
+            written,
+            used,
+            read: summary.events - before.events,
+            events: summary.events,
+            refuses,
+        }
     }
 }
 
@@ -153,8 +159,13 @@ impl Judge {
             Some(written) => self.comparer.compare(frame, written, is_whole),
             None => Vec::new(),
         };
-        let used = used.iter().map(|(rule, times)| Used { rule: *rule, times: *times, place });
-        self.claims.changes(effects, used, place, self.comparer.is_waiting())
+        let used = used.iter().map(|(rule, times)| Used {
+            rule: *rule,
+            times: *times,
+            place,
+        });
+        self.claims
+            .changes(effects, used, place, self.comparer.is_waiting())
     }
 }
 
@@ -194,16 +205,27 @@ impl<'t> Explainer<'t> {
     /// Reports the changes made to the request. Fields are compared only if the request keeps its API.
     pub(super) fn request(&mut self, text: &str, adapted: &AdaptedBody, is_same_api: bool) {
         self.adapted = adapted.rules.len();
-        let words = adapted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
+        let words = adapted
+            .rules
+            .iter()
+            .map(|rule| (Some(rule.name), Effect::words(rule.what)));
         let body = adapted.body.joined();
         let body = std::str::from_utf8(&body).unwrap_or_default();
         let fields = match is_same_api {
             true => Comparer::default().compare(text, &[body], true),
             false => Vec::new(),
         };
-        let words = words.map(|(rule, effect)| Change { place: Place::Request, rule, effect, times: 1 });
-        let fields = RuleMatcher::default().changes(fields, std::iter::empty(), Place::Request, false);
-        words.chain(fields).for_each(|change| (self.report)(Finding::Change(change)));
+        let words = words.map(|(rule, effect)| Change {
+            place: Place::Request,
+            rule,
+            effect,
+            times: 1,
+        });
+        let fields =
+            RuleMatcher::default().changes(fields, std::iter::empty(), Place::Request, false);
+        words
+            .chain(fields)
+            .for_each(|change| (self.report)(Finding::Change(change)));
     }
 
     /// Gives the rewriter its next input, and reports the changes.
@@ -222,14 +244,26 @@ impl<'t> Explainer<'t> {
                 }
             }
             Input::End(_) => {
-                self.framer.finish(|_| true, |found| frames.extend(data(found)));
+                self.framer
+                    .finish(|_| true, |found| frames.extend(data(found)));
                 self.observe(writer, input, &frames);
             }
             Input::Whole(body) => {
                 let step = Self::step(writer, input);
-                let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&step.written));
-                let events = if writer.stream { events(&text) } else { vec![&*text] };
-                self.written += if writer.stream { events.len() as u64 } else { 0 };
+                let (body, text) = (
+                    String::from_utf8_lossy(body),
+                    String::from_utf8_lossy(&step.written),
+                );
+                let events = if writer.stream {
+                    events(&text)
+                } else {
+                    vec![&*text]
+                };
+                self.written += if writer.stream {
+                    events.len() as u64
+                } else {
+                    0
+                };
                 self.engine.search(&body, 0);
                 self.is_object = true;
                 self.found(&body, Some(&events), &step, Place::Object);
@@ -250,7 +284,11 @@ impl<'t> Explainer<'t> {
         let is_end = matches!(input, Input::End(_));
         let step = Self::step(writer, input);
         // A truncated event is not read.
-        let frames = if is_end && step.read == 0 { &[] } else { frames };
+        let frames = if is_end && step.read == 0 {
+            &[]
+        } else {
+            frames
+        };
         if frames.is_empty() && step.written.is_empty() && step.used.is_empty() {
             return;
         }
@@ -259,7 +297,10 @@ impl<'t> Explainer<'t> {
         self.written += events.as_ref().map_or(0, |events| events.len() as u64);
         let frame = frames.first().map_or("", String::as_str);
         self.engine.search(frame, step.events);
-        let place = Place::Frames { first: step.events, last: step.events };
+        let place = Place::Frames {
+            first: step.events,
+            last: step.events,
+        };
         self.found(frame, events.as_deref(), &step, place);
         self.gathered
             .ended(step.events)
@@ -270,16 +311,31 @@ impl<'t> Explainer<'t> {
     fn found(&mut self, frame: &str, written: Option<&[&str]>, step: &Step, place: Place) {
         let is_whole = place == Place::Object;
         let refuses = step.refuses && !is_whole;
-        let changes = self.judge.changes(frame, written, is_whole, &step.used, refuses, place);
-        changes.into_iter().for_each(|change| self.gathered.add(change));
+        let changes = self
+            .judge
+            .changes(frame, written, is_whole, &step.used, refuses, place);
+        changes
+            .into_iter()
+            .for_each(|change| self.gathered.add(change));
     }
 
     /// Ends the explanation: reports pending changes, engine and verdict. `summary` is `None` if nothing was
     /// rewritten; `stream`: the output is an event stream; `failure` holds true for an error response of the
     /// engine.
-    pub(super) fn end(mut self, summary: Option<Summary>, stream: bool, failure: Option<(bool, Failure)>) {
-        self.judge.claims.rest().for_each(|change| self.gathered.add(change));
-        self.gathered.rest().into_iter().for_each(|change| (self.report)(Finding::Change(change)));
+    pub(super) fn end(
+        mut self,
+        summary: Option<Summary>,
+        stream: bool,
+        failure: Option<(bool, Failure)>,
+    ) {
+        self.judge
+            .claims
+            .rest()
+            .for_each(|change| self.gathered.add(change));
+        self.gathered
+            .rest()
+            .into_iter()
+            .for_each(|change| (self.report)(Finding::Change(change)));
         let outcome = match failure {
             None => Outcome::Complete,
             Some((true, failure)) => Outcome::Error(failure),
@@ -288,10 +344,16 @@ impl<'t> Explainer<'t> {
         let has_answer = summary.is_some();
         let summary = summary.unwrap_or_default();
         let used = |rule| summary.tally.times(rule) > 0;
-        let flags = summary.unparsed.and_then(|unparsed| unparsed.flags(self.engine.name()));
+        let flags = summary
+            .unparsed
+            .and_then(|unparsed| unparsed.flags(self.engine.name()));
         let verdict = Verdict {
             outcome,
-            finishes: summary.finishes.iter().map(|reason| reason.as_str()).collect(),
+            finishes: summary
+                .finishes
+                .iter()
+                .map(|reason| reason.as_str())
+                .collect(),
             is_object: self.is_object,
             frames: summary.events,
             written: stream.then_some(self.written),
@@ -300,9 +362,14 @@ impl<'t> Explainer<'t> {
             canonical_characters: (stream || self.is_object)
                 .then_some(self.judge.comparer.canonical_characters),
             is_stopped: used(Rule::Repetition),
-            is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony, Rule::ToolArgumentsTail]
-                .into_iter()
-                .any(used),
+            is_parsed: [
+                Rule::Think,
+                Rule::ToolText,
+                Rule::Harmony,
+                Rule::ToolArgumentsTail,
+            ]
+            .into_iter()
+            .any(used),
             unparsed: summary.unparsed,
             flags,
         };
@@ -326,5 +393,7 @@ fn data(found: FramerOutput<'_>) -> Option<String> {
 
 /// Returns the data lines of canonical events, each of which is a single line.
 fn events(text: &str) -> Vec<&str> {
-    text.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .collect()
 }

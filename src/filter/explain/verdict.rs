@@ -23,7 +23,12 @@ pub struct Recognition {
 
 impl Recognition {
     pub(super) fn new(taken: EngineIdentity) -> Self {
-        Self { taken, seen: None, version: None, evidence: None }
+        Self {
+            taken,
+            seen: None,
+            version: None,
+            evidence: None,
+        }
     }
 
     /// Searches a piece of the answer for evidence, until a version is known.
@@ -31,9 +36,17 @@ impl Recognition {
         if self.version.is_some() {
             return;
         }
-        let Some(Recognised { engine, version, mark }) = recognised_in(piece.as_bytes()) else { return };
+        let Some(Recognised {
+            engine,
+            version,
+            mark,
+        }) = recognised_in(piece.as_bytes())
+        else {
+            return;
+        };
         if self.seen.is_none() || version.is_some() {
-            (self.seen, self.version, self.evidence) = (Some(engine), version, Some((mark.texts, frame)));
+            (self.seen, self.version, self.evidence) =
+                (Some(engine), version, Some((mark.texts, frame)));
         }
     }
 
@@ -61,7 +74,8 @@ impl fmt::Display for Recognition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seen = |f: &mut fmt::Formatter<'_>, engine: &Engine| {
             f.write_str(engine.name)?;
-            self.version.map_or(Ok(()), |version| write!(f, " {version}"))
+            self.version
+                .map_or(Ok(()), |version| write!(f, " {version}"))
         };
         match (self.taken.engine.is_known(), self.seen) {
             (false, None) => f.write_str(
@@ -140,11 +154,17 @@ pub struct Verdict {
 impl Verdict {
     /// Returns a phrase on the text balance: nothing lost, markers removed, or text missing.
     fn text(&self) -> Option<String> {
-        let missing = self.engine_characters.saturating_sub(self.canonical_characters?);
+        let missing = self
+            .engine_characters
+            .saturating_sub(self.canonical_characters?);
         Some(match missing {
-            _ if self.is_stopped => "the model repeated itself, and the rest was left out".to_owned(),
+            _ if self.is_stopped => {
+                "the model repeated itself, and the rest was left out".to_owned()
+            }
             0 => "no text was lost".to_owned(),
-            _ if self.is_parsed => format!("{missing} characters were marks of reasoning and calls"),
+            _ if self.is_parsed => {
+                format!("{missing} characters were marks of reasoning and calls")
+            }
             _ => format!("{missing} characters of text are not in it"),
         })
     }
@@ -165,7 +185,10 @@ impl fmt::Display for Verdict {
         let failed = |f: &mut fmt::Formatter<'_>, how: &str, failure: &Failure| {
             let code = failure.code.as_deref().unwrap_or(&failure.kind);
             let message = failure.message.trim_end_matches('.');
-            write!(f, "the answer is {how}: {message}; clients get error {code}")
+            write!(
+                f,
+                "the answer is {how}: {message}; clients get error {code}"
+            )
         };
         match &self.outcome {
             Outcome::Complete => f.write_str("the answer is complete: ")?,

@@ -57,16 +57,22 @@ pub(super) struct BlockReader<'r> {
 
 impl BlockReader<'_> {
     /// Reads a block as a part; `None` if no engine can read it and the option says to drop it.
-    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<ContentPart<'a>>, Failure> {
+    pub(super) fn part<'a>(
+        &mut self,
+        block: &Block<'a>,
+    ) -> Result<Option<ContentPart<'a>>, Failure> {
         match part(block, self.media) {
             Err(failure) if failure.fault == Fault::UnsupportedValue => match self.unsupported {
                 UnsupportedContent::Drop => {
-                    self.dropped.push(format!("{}.{}", block.object.here(), shown(&block.kind)));
+                    self.dropped
+                        .push(format!("{}.{}", block.object.here(), shown(&block.kind)));
                     Ok(None)
                 }
                 UnsupportedContent::Reject => {
-                    let message =
-                        format!("{}; unsupported_content = \"drop\" leaves such blocks out", failure.message);
+                    let message = format!(
+                        "{}; unsupported_content = \"drop\" leaves such blocks out",
+                        failure.message
+                    );
                     Err(failure.with_message(message))
                 }
             },
@@ -96,7 +102,10 @@ fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a
     let address = match source.required_text("type")?.decoded().as_ref() {
         "base64" => {
             let kind = source.required_text("media_type")?.decoded();
-            format!("data:{kind};base64,{}", source.required_text("data")?.decoded())
+            format!(
+                "data:{kind};base64,{}",
+                source.required_text("data")?.decoded()
+            )
         }
         "url" => source.required_text("url")?.decoded().into_owned(),
         other => {
@@ -109,15 +118,22 @@ fn image<'a>(object: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a
         rewritten @ Address::Rewritten(..) => {
             let mut spelled = BytesMut::new();
             rewritten.write(&mut spelled);
-            Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()
+            Text::json(&String::from_utf8_lossy(&spelled))
+                .decoded()
+                .into_owned()
         }
     };
-    Ok(ContentPart::Image { url: Address::Rewritten(address, Text::default()), detail: None })
+    Ok(ContentPart::Image {
+        url: Address::Rewritten(address, Text::default()),
+        detail: None,
+    })
 }
 
 fn source<'a>(object: &RequestObject<'a>) -> Result<RequestObject<'a>, Failure> {
     object.required("source")?;
-    object.object("source")?.ok_or_else(|| invalid(object.path("source"), "it must be an object"))
+    object
+        .object("source")?
+        .ok_or_else(|| invalid(object.path("source"), "it must be an object"))
 }
 
 /// Reads a document of text: its title, its context and its text, each on its own line.
@@ -140,7 +156,11 @@ fn search_result<'a>(object: &RequestObject<'a>) -> Result<ContentPart<'a>, Fail
 }
 
 /// Returns a part of the named members and a text, each on its own line.
-fn joined<'a>(object: &RequestObject<'a>, keys: &[&str], text: String) -> Result<ContentPart<'a>, Failure> {
+fn joined<'a>(
+    object: &RequestObject<'a>,
+    keys: &[&str],
+    text: String,
+) -> Result<ContentPart<'a>, Failure> {
     let mut lines = Vec::new();
     for key in keys {
         lines.extend(object.text(key)?.map(|text| text.decoded().into_owned()));
@@ -156,10 +176,17 @@ fn texts(object: &RequestObject<'_>, key: &str) -> Result<String, Failure> {
         BlockContent::Blocks(blocks) => blocks,
     };
     let text = |block: &Block<'_>| match block.kind.as_ref() {
-        "text" => block.object.required_text("text").map(|text| text.decoded().into_owned()),
+        "text" => block
+            .object
+            .required_text("text")
+            .map(|text| text.decoded().into_owned()),
         kind => {
             let why = format!("`{}` blocks are not supported here", shown(kind));
-            Err(refuse(Fault::UnsupportedValue, block.object.path("type"), &why))
+            Err(refuse(
+                Fault::UnsupportedValue,
+                block.object.path("type"),
+                &why,
+            ))
         }
     };
     let all: Vec<_> = blocks.iter().map(text).collect::<Result<_, _>>()?;
@@ -168,6 +195,8 @@ fn texts(object: &RequestObject<'_>, key: &str) -> Result<String, Failure> {
 
 /// Returns the texts of parts, each on its own line.
 pub(super) fn joined_text(parts: &[ContentPart<'_>]) -> String {
-    let texts = parts.iter().map(|part| part.text(false).unwrap_or_default().decoded().into_owned());
+    let texts = parts
+        .iter()
+        .map(|part| part.text(false).unwrap_or_default().decoded().into_owned());
     texts.collect::<Vec<_>>().join("\n")
 }

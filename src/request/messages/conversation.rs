@@ -7,7 +7,9 @@ mod user_turn;
 
 use super::blocks::{Block, BlockContent, BlockReader, content, joined_text, part};
 use super::tools::ToolChange;
-use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
+use super::{
+    BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require,
+};
 use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
@@ -87,7 +89,9 @@ impl<'a> MessagesConversation<'a> {
         }
         require(from, "messages", context.purpose)?;
         let most = context.rules.caps.messages;
-        let all = from.limited("messages", most, "max_messages")?.unwrap_or_default();
+        let all = from
+            .limited("messages", most, "max_messages")?
+            .unwrap_or_default();
         if all.is_empty() && context.purpose != Purpose::Recall {
             return Err(invalid("messages", "at least one message is required"));
         }
@@ -134,7 +138,9 @@ impl<'a> ConversationReader<'_, 'a> {
         let role = message.word("role", &["user", "assistant", "system", "developer"])?;
         match role.as_deref() {
             Some("user") => self.user(&message.path("content"), message.required("content")?),
-            Some("assistant") => self.assistant(&message.path("content"), message.required("content")?),
+            Some("assistant") => {
+                self.assistant(&message.path("content"), message.required("content")?)
+            }
             Some(_) => self.system(at, &message),
             None => Err(missing(&message.path("role"))),
         }
@@ -143,7 +149,11 @@ impl<'a> ConversationReader<'_, 'a> {
     /// Reads a system message: its text, the effort of the turn, and changes of the tools on offer.
     fn system(&mut self, at: usize, message: &RequestObject<'a>) -> Result<(), Failure> {
         let config = message.object("output_config")?;
-        let effort = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
+        let effort = config
+            .as_ref()
+            .map(|config| config.text("effort"))
+            .transpose()?
+            .flatten();
         if let Some(effort) = effort {
             self.found.effort = Some(effort.decoded().into_owned());
         }
@@ -151,11 +161,13 @@ impl<'a> ConversationReader<'_, 'a> {
             Some(_) => message.get("content"),
             None => Some(message.required("content")?),
         };
-        let Some(content) = content else { return Ok(()) };
+        let Some(content) = content else {
+            return Ok(());
+        };
         let parts = self.system_parts(&message.path("content"), content)?;
         let until = message.word("clear_at", &["next_user_message", "never"])?;
-        let is_cleared =
-            until.as_deref() == Some("next_user_message") && self.last_user.is_some_and(|last| last > at);
+        let is_cleared = until.as_deref() == Some("next_user_message")
+            && self.last_user.is_some_and(|last| last > at);
         if !is_cleared {
             self.add_system(parts);
         }
@@ -179,7 +191,12 @@ impl<'a> ConversationReader<'_, 'a> {
                 self.found.tool_changes.push(change);
                 continue;
             }
-            let not_text = || invalid(block.object.path("type"), "a system prompt consists of text");
+            let not_text = || {
+                invalid(
+                    block.object.path("type"),
+                    "a system prompt consists of text",
+                )
+            };
             if !matches!(block.kind.as_ref(), "text" | "document" | "search_result") {
                 return Err(not_text());
             }
@@ -203,7 +220,9 @@ impl<'a> ConversationReader<'_, 'a> {
         }
         let messages = &mut self.found.messages;
         match messages.first_mut() {
-            Some(first) if !self.has_answer && matches!(first.role, TurnRole::Author(Author::System)) => {
+            Some(first)
+                if !self.has_answer && matches!(first.role, TurnRole::Author(Author::System)) =>
+            {
                 append(&mut first.parts, &parts)
             }
             _ if !self.has_answer => {
@@ -211,7 +230,9 @@ impl<'a> ConversationReader<'_, 'a> {
             }
             _ => {
                 self.end_turn();
-                self.found.messages.push(InputTurn::new(TurnRole::Author(Author::System), parts));
+                self.found
+                    .messages
+                    .push(InputTurn::new(TurnRole::Author(Author::System), parts));
             }
         }
     }
@@ -220,8 +241,10 @@ impl<'a> ConversationReader<'_, 'a> {
     fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
         self.end_turn();
         self.has_answer = true;
-        let last =
-            self.found.messages.pop_if(|last| matches!(last.role, TurnRole::Author(Author::Assistant)));
+        let last = self
+            .found
+            .messages
+            .pop_if(|last| matches!(last.role, TurnRole::Author(Author::Assistant)));
         let mut message = last.unwrap_or_else(|| {
             self.calls.clear();
             InputTurn::new(TurnRole::Author(Author::Assistant), Vec::new())
@@ -245,8 +268,13 @@ impl<'a> ConversationReader<'_, 'a> {
     /// Adds thinking whose signature holds; drops and counts any other.
     fn thinking(&mut self, block: &Block<'a>, message: &mut InputTurn<'a>) {
         // A block of another form is no error either (messages 6).
-        let member =
-            |key: &str| block.object.get(key).and_then(Text::of).filter(|_| block.kind == "thinking");
+        let member = |key: &str| {
+            block
+                .object
+                .get(key)
+                .and_then(Text::of)
+                .filter(|_| block.kind == "thinking")
+        };
         let (text, signature) = (member("thinking"), member("signature"));
         let text = text.unwrap_or_else(|| Text::plain(""));
         match signature.and_then(|signature| (self.context.open)(&signature.decoded())) {
@@ -263,13 +291,27 @@ impl<'a> ConversationReader<'_, 'a> {
     fn call(&mut self, block: &Block<'a>, message: &mut InputTurn<'a>) -> Result<(), Failure> {
         let object = &block.object;
         let (id, name) = (object.required_name("id")?, object.required_name("name")?);
-        let arguments = object.carried("input")?.map_or_else(|| "{}".to_owned(), compacted);
+        let arguments = object
+            .carried("input")?
+            .map_or_else(|| "{}".to_owned(), compacted);
         let known = id.decoded().into_owned();
-        if self.calls.insert(known.clone(), message.calls.len()).is_some() {
-            return Err(refuse(Fault::InvalidValue, object.path("id"), "`tool_use` ids must be unique"));
+        if self
+            .calls
+            .insert(known.clone(), message.calls.len())
+            .is_some()
+        {
+            return Err(refuse(
+                Fault::InvalidValue,
+                object.path("id"),
+                "`tool_use` ids must be unique",
+            ));
         }
         self.found.used_ids.insert(known);
-        message.calls.push(InputCall { id, name: name.decoded(), arguments });
+        message.calls.push(InputCall {
+            id,
+            name: name.decoded(),
+            arguments,
+        });
         Ok(())
     }
 

@@ -65,13 +65,19 @@ const MOVED: &[(&str, &str)] = &[
     ("stop", "'stop_sequences'"),
     ("response_format", "'output_config.format'"),
     ("reasoning_effort", "'output_config.effort'"),
-    ("parallel_tool_calls", "'tool_choice.disable_parallel_tool_use'"),
+    (
+        "parallel_tool_calls",
+        "'tool_choice.disable_parallel_tool_use'",
+    ),
     ("user", "'metadata.user_id'"),
     ("functions", "'tools'"),
     ("function_call", "'tool_choice'"),
     ("stream_options", "nothing: usage is always sent"),
     ("logprobs", "nothing: a message has no log probabilities"),
-    ("top_logprobs", "nothing: a message has no log probabilities"),
+    (
+        "top_logprobs",
+        "nothing: a message has no log probabilities",
+    ),
     ("n", "nothing: a message is one answer"),
 ];
 
@@ -200,7 +206,10 @@ impl MessagesRequest {
             return native::read(body, &from, context);
         }
         refuse_moved(&from)?;
-        if let Some(key) = from.unknown().next().filter(|_| options.request_unknown == RequestUnknown::Reject)
+        if let Some(key) = from
+            .unknown()
+            .next()
+            .filter(|_| options.request_unknown == RequestUnknown::Reject)
         {
             return Err(refusals::unknown(key));
         }
@@ -209,7 +218,10 @@ impl MessagesRequest {
         let tools = MessagesTools::read(&from, options, &conversation.tool_changes, &mut dropped)?;
         let settings = MessagesSettings::read(&from, context, conversation.effort.as_deref())?;
         dropped.extend(
-            DROPPED_AND_NAMED.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()),
+            DROPPED_AND_NAMED
+                .iter()
+                .filter(|key| from.get(key).is_some())
+                .map(|key| (*key).to_owned()),
         );
         let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
         dropped.extend((0..servers.len()).map(|at| format!("mcp_servers[{at}]")));
@@ -219,7 +231,9 @@ impl MessagesRequest {
         let chat = fields::with_defaults(chat, &defaults);
         let mut request = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
         if context.purpose != Purpose::Count {
-            request.reasoning_budget = settings.budget.and_then(|budget| u32::try_from(budget).ok());
+            request.reasoning_budget = settings
+                .budget
+                .and_then(|budget| u32::try_from(budget).ok());
         }
         Ok(Self {
             model: request.model.clone(),
@@ -275,7 +289,11 @@ fn write_chat(
     let mut out = BytesMut::with_capacity(from.text.len() + 1024);
     out.put_u8(b'{');
     let named = from.string("model")?;
-    let model = context.model.map(ToOwned::to_owned).or(named).unwrap_or_default();
+    let model = context
+        .model
+        .map(ToOwned::to_owned)
+        .or(named)
+        .unwrap_or_default();
     // Only a recorded request can lack both.
     let has_model = !model.is_empty() || conversation.is_empty();
     if has_model {
@@ -283,7 +301,11 @@ fn write_chat(
         crate::json::write_string(&model, &mut out);
     }
     if !conversation.is_empty() {
-        out.extend_from_slice(if has_model { b",\"messages\":[" } else { b"\"messages\":[" });
+        out.extend_from_slice(if has_model {
+            b",\"messages\":["
+        } else {
+            b"\"messages\":["
+        });
         conversation.write(&mut out);
         out.put_u8(b']');
     }
@@ -320,7 +342,10 @@ fn refuse_thread(from: &Checked<'_>) -> Result<(), Failure> {
 
 /// Fails on a request for a compaction, whose answer would be a block that no engine writes.
 fn refuse_compaction(from: &Checked<'_>) -> Result<(), Failure> {
-    match from.get("compaction").is_some_and(|field| field.value.get() != "null") {
+    match from
+        .get("compaction")
+        .is_some_and(|field| field.value.get() != "null")
+    {
         true => {
             let why = "this is not supported; ask for a summary in a message";
             Err(refuse(Fault::UnsupportedParameter, "compaction", why))
@@ -346,18 +371,25 @@ fn refuse_moved(from: &Checked<'_>) -> Result<(), Failure> {
 /// Builds a failure whose message begins with the path of the field at fault.
 fn refuse(fault: Fault, path: impl Into<String>, why: &str) -> Failure {
     let path = path.into();
-    Failure::from(fault).with_message(format!("{path}: {why}")).with_param(path)
+    Failure::from(fault)
+        .with_message(format!("{path}: {why}"))
+        .with_param(path)
 }
 
 /// Returns samewire's own failure with a message that begins with the path of the field at fault, as messages of this
 /// API do.
 pub(crate) fn with_path(failure: Failure) -> Failure {
-    let Some(param) = failure.param.clone().filter(|_| failure.engine.is_none()) else { return failure };
+    let Some(param) = failure.param.clone().filter(|_| failure.engine.is_none()) else {
+        return failure;
+    };
     let fronts = [
         (format!("Invalid value for '{param}': "), ""),
         (format!("Unsupported value for '{param}': "), ""),
         (format!("Unsupported parameter: '{param}'; "), ""),
-        (format!("Missing required parameter: '{param}'"), "Field required"),
+        (
+            format!("Missing required parameter: '{param}'"),
+            "Field required",
+        ),
     ];
     let found = fronts.iter().find_map(|(front, instead)| {
         let rest = failure.message.strip_prefix(front.as_str())?;

@@ -6,8 +6,8 @@
 use super::blocks::{Block, BlockContent, content};
 use super::conversation::BILLING;
 use super::{
-    BILLING_BLOCK, EngineRequest, MessagesContext, MessagesRequest, OpenedThinking, Purpose, display,
-    require, settings,
+    BILLING_BLOCK, EngineRequest, MessagesContext, MessagesRequest, OpenedThinking, Purpose,
+    display, require, settings,
 };
 use crate::json::{self, Raw, Text, quoted};
 use crate::request::OfferedTools;
@@ -28,9 +28,15 @@ pub(super) fn read(
 ) -> Result<MessagesRequest, Failure> {
     require(from, "messages", context.purpose)?;
     let most = context.rules.caps.messages;
-    let messages = from.limited("messages", most, "max_messages")?.unwrap_or_default();
-    let mut history =
-        NativeHistory { text: from.text, context, edits: Edits::default(), used_ids: HashSet::new() };
+    let messages = from
+        .limited("messages", most, "max_messages")?
+        .unwrap_or_default();
+    let mut history = NativeHistory {
+        text: from.text,
+        context,
+        edits: Edits::default(),
+        used_ids: HashSet::new(),
+    };
     for (at, raw) in messages.iter().enumerate() {
         let message = RequestObject::of(format!("messages.{at}"), *raw)?;
         if let Some(content) = message.get("content") {
@@ -41,10 +47,22 @@ pub(super) fn read(
     if let Some(system) = system.filter(|raw| raw.get().starts_with('[')) {
         history.content("system", system)?;
     }
-    for (at, raw) in from.list("mcp_servers", 1000)?.unwrap_or_default().into_iter().enumerate() {
-        history.address(&RequestObject::of(format!("mcp_servers.{at}"), raw)?, MediaKind::File)?;
+    for (at, raw) in from
+        .list("mcp_servers", 1000)?
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        history.address(
+            &RequestObject::of(format!("mcp_servers.{at}"), raw)?,
+            MediaKind::File,
+        )?;
     }
-    let NativeHistory { mut edits, used_ids, .. } = history;
+    let NativeHistory {
+        mut edits,
+        used_ids,
+        ..
+    } = history;
     let drops_billing = context.options.billing_block == BillingBlock::Drop;
     let has_billing =
         drops_billing && system.is_some_and(|system| drop_billing(from.text, system, &mut edits));
@@ -55,21 +73,38 @@ pub(super) fn read(
     let edited = fields::with_defaults(edited, context.defaults);
     let counts = context.purpose == Purpose::Count;
     let named = from.string("model")?.unwrap_or_default();
-    let first = messages.first().and_then(|raw| RequestObject::of(String::new(), *raw).ok()?.get("content"));
+    let first = messages
+        .first()
+        .and_then(|raw| RequestObject::of(String::new(), *raw).ok()?.get("content"));
     let beginning = system.into_iter().chain(first).map(lasting).collect();
-    let offered_tools = if context.options.parser == Parser::Off { None } else { offered_tools(from) };
+    let offered_tools = if context.options.parser == Parser::Off {
+        None
+    } else {
+        offered_tools(from)
+    };
     Ok(MessagesRequest {
         model: context.model.map_or(named, ToOwned::to_owned),
         stream: from.flag("stream")? && !counts,
-        body: if counts { fields::without(&edited, "stream").unwrap_or(edited) } else { edited },
+        body: if counts {
+            fields::without(&edited, "stream").unwrap_or(edited)
+        } else {
+            edited
+        },
         engine_request: EngineRequest::Native { beginning },
         limit: settings::limit(from)?,
         stop_sequences: settings::stop_sequences(from)?,
-        display: display(settings::thinking(from)?.display, context.options.messages_thinking),
+        display: display(
+            settings::thinking(from)?.display,
+            context.options.messages_thinking,
+        ),
         offered_tools,
         used_ids,
         dropped: Vec::new(),
-        adapted: if has_billing { vec![BILLING_BLOCK] } else { Vec::new() },
+        adapted: if has_billing {
+            vec![BILLING_BLOCK]
+        } else {
+            Vec::new()
+        },
     })
 }
 
@@ -83,13 +118,23 @@ fn offered_tools(from: &Checked<'_>) -> Option<Box<OfferedTools>> {
         let member = |key: &str| json::raw_member(tool.get(), key).map(Raw::get);
         if let (Some(name), Some(schema)) = (member("name"), member("input_schema")) {
             let comma = if tools.len() > 1 { "," } else { "" };
-            tools.extend([comma, "{\"function\":{\"name\":", name, ",\"parameters\":", schema, "}}"]);
+            tools.extend([
+                comma,
+                "{\"function\":{\"name\":",
+                name,
+                ",\"parameters\":",
+                schema,
+                "}}",
+            ]);
         }
     }
     tools.push(']');
     match choice.as_deref() {
         Some("none") => None,
-        choice => Some(Box::new(OfferedTools::of_functions(tools, matches!(choice, Some("any" | "tool"))))),
+        choice => Some(Box::new(OfferedTools::of_functions(
+            tools,
+            matches!(choice, Some("any" | "tool")),
+        ))),
     }
 }
 
@@ -103,7 +148,9 @@ struct NativeHistory<'c, 'a> {
 
 impl<'a> NativeHistory<'_, 'a> {
     fn content(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
-        let BlockContent::Blocks(blocks) = content(path, raw)? else { return Ok(()) };
+        let BlockContent::Blocks(blocks) = content(path, raw)? else {
+            return Ok(());
+        };
         blocks.iter().try_for_each(|block| self.block(block))
     }
 
@@ -119,7 +166,14 @@ impl<'a> NativeHistory<'_, 'a> {
             "thinking" => return self.thinking(object),
             _ => {}
         }
-        self.nested(object, if block.kind == "image" { MediaKind::Image } else { MediaKind::File })
+        self.nested(
+            object,
+            if block.kind == "image" {
+                MediaKind::Image
+            } else {
+                MediaKind::File
+            },
+        )
     }
 
     /// Judges the addresses in an object, and in those of its members that may have some.
@@ -135,13 +189,21 @@ impl<'a> NativeHistory<'_, 'a> {
 
     /// Judges the address in an object, which the engine would fetch, and searches its content.
     fn address(&mut self, object: &RequestObject<'a>, kind: MediaKind) -> Result<(), Failure> {
-        if let Some((raw, url)) = object.get("url").and_then(|raw| Some((raw, Text::of(raw)?))) {
-            let judged = self.context.rules.media.judge(url, kind, || object.path("url"))?;
+        if let Some((raw, url)) = object
+            .get("url")
+            .and_then(|raw| Some((raw, Text::of(raw)?)))
+        {
+            let judged = self
+                .context
+                .rules
+                .media
+                .judge(url, kind, || object.path("url"))?;
             if let Address::Rewritten(..) = &judged {
                 let mut spelled = BytesMut::from(&b"\""[..]);
                 judged.write(&mut spelled);
                 spelled.put_u8(b'"');
-                self.edits.replace(place(self.text, raw.get()), spelled.to_vec());
+                self.edits
+                    .replace(place(self.text, raw.get()), spelled.to_vec());
             }
         }
         match object.get("content") {
@@ -156,11 +218,16 @@ impl<'a> NativeHistory<'_, 'a> {
     /// Puts the text back into thinking that was sent without it. The engine checks all other thinking itself.
     fn thinking(&mut self, object: &RequestObject<'a>) -> Result<(), Failure> {
         let member = |key: &str| object.get(key).and_then(Text::of);
-        let (Some(text), Some(signature)) = (member("thinking"), member("signature")) else { return Ok(()) };
-        if let (true, Some(OpenedThinking::Text(sealed)), Some(raw)) =
-            (text.is_empty(), (self.context.open)(&signature.decoded()), object.get("thinking"))
-        {
-            self.edits.replace(place(self.text, raw.get()), quoted(&sealed));
+        let (Some(text), Some(signature)) = (member("thinking"), member("signature")) else {
+            return Ok(());
+        };
+        if let (true, Some(OpenedThinking::Text(sealed)), Some(raw)) = (
+            text.is_empty(),
+            (self.context.open)(&signature.decoded()),
+            object.get("thinking"),
+        ) {
+            self.edits
+                .replace(place(self.text, raw.get()), quoted(&sealed));
         }
         Ok(())
     }
@@ -171,13 +238,19 @@ impl<'a> NativeHistory<'_, 'a> {
 fn lasting(raw: Raw<'_>) -> String {
     let lasting = |block: &Block<'_>| match block.object.text("text") {
         Ok(Some(text)) => text.decoded().into_owned(),
-        _ => block.object.get("source").map_or_else(String::new, |source| source.get().to_owned()),
+        _ => block
+            .object
+            .get("source")
+            .map_or_else(String::new, |source| source.get().to_owned()),
     };
     match content("", raw) {
         Ok(BlockContent::Text(text)) => text.decoded().into_owned(),
-        Ok(BlockContent::Blocks(blocks)) => {
-            blocks.iter().filter(|block| !is_billing(block)).map(lasting).collect::<Vec<_>>().join("\n")
-        }
+        Ok(BlockContent::Blocks(blocks)) => blocks
+            .iter()
+            .filter(|block| !is_billing(block))
+            .map(lasting)
+            .collect::<Vec<_>>()
+            .join("\n"),
         Err(_) => raw.get().to_owned(),
     }
 }
@@ -190,7 +263,9 @@ fn is_billing(block: &Block<'_>) -> bool {
 
 /// Removes the blocks of a system prompt that only serve billing. Returns true if there are any.
 fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
-    let Ok(BlockContent::Blocks(blocks)) = content("system", system) else { return false };
+    let Ok(BlockContent::Blocks(blocks)) = content("system", system) else {
+        return false;
+    };
     let elements: Vec<Raw<'_>> = json::elements(system.get()).into_iter().flatten().collect();
     let all: Vec<_> = elements
         .iter()
@@ -199,7 +274,9 @@ fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
         .collect();
     let mut is_found = false;
     for run in all.chunk_by(|(_, one), (_, other)| one == other) {
-        let (Some((first, true)), Some((last, _))) = (run.first(), run.last()) else { continue };
+        let (Some((first, true)), Some((last, _))) = (run.first(), run.last()) else {
+            continue;
+        };
         is_found = true;
         // A run goes with the comma after it, and the last one with the comma before it.
         let before = all.iter().rfind(|(at, _)| at.end <= first.start);

@@ -37,8 +37,10 @@ impl MessagesSettings {
         context: &MessagesContext<'_>,
         effort: Option<&str>,
     ) -> Result<Self, Failure> {
-        let is_limited =
-            context.defaults.iter().any(|(key, _)| key == "max_tokens" || key == "max_completion_tokens");
+        let is_limited = context
+            .defaults
+            .iter()
+            .any(|(key, _)| key == "max_tokens" || key == "max_completion_tokens");
         if context.purpose == Purpose::Answer && !is_limited {
             require(from, "max_tokens", context.purpose)?;
         }
@@ -52,10 +54,16 @@ impl MessagesSettings {
         from.sampling()?;
         from.whole("top_k", 0..=MOST_TOKENS)?;
         for key in ["temperature", "top_p", "top_k"] {
-            members.extend(from.get(key).map(|field| (key, field.value.get().to_owned())));
+            members.extend(
+                from.get(key)
+                    .map(|field| (key, field.value.get().to_owned())),
+            );
         }
         let stop_sequences = stop_sequences(from)?;
-        if let Some(field) = from.get("stop_sequences").filter(|_| !stop_sequences.is_empty()) {
+        if let Some(field) = from
+            .get("stop_sequences")
+            .filter(|_| !stop_sequences.is_empty())
+        {
             members.push(("stop", compacted(field.value)));
         }
         let thinking = thinking(from)?;
@@ -63,11 +71,19 @@ impl MessagesSettings {
             .get("output_config")
             .map(|field| RequestObject::of("output_config", field.value))
             .transpose()?;
-        let own = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
+        let own = config
+            .as_ref()
+            .map(|config| config.text("effort"))
+            .transpose()?
+            .flatten();
         let own = own.map(|text| text.decoded().into_owned());
         let effort = match thinking.is_off {
             true => Some("none"),
-            false => effort.or(own.as_deref()).map(word).transpose()?.or_else(|| thinking.effort()),
+            false => effort
+                .or(own.as_deref())
+                .map(word)
+                .transpose()?
+                .or_else(|| thinking.effort()),
         };
         members.extend(effort.map(|effort| ("reasoning_effort", quoted(effort))));
         members.extend(format(from, config.as_ref())?.map(|format| ("response_format", format)));
@@ -78,7 +94,13 @@ impl MessagesSettings {
         for key in ["service_tier", "inference_geo", "speed"] {
             from.string(key)?;
         }
-        Ok(Self { limit, stop_sequences, display: thinking.display, budget: thinking.budget, members })
+        Ok(Self {
+            limit,
+            stop_sequences,
+            display: thinking.display,
+            budget: thinking.budget,
+            members,
+        })
     }
 }
 
@@ -89,7 +111,9 @@ pub(super) fn limit(from: &Checked<'_>) -> Result<Option<u64>, Failure> {
 
 /// Returns the stop sequences that the client asked for.
 pub(super) fn stop_sequences(from: &Checked<'_>) -> Result<Vec<String>, Failure> {
-    let all = from.limited("stop_sequences", from.caps().stops, "max_stop_strings")?.unwrap_or_default();
+    let all = from
+        .limited("stop_sequences", from.caps().stops, "max_stop_strings")?
+        .unwrap_or_default();
     let read = |(at, raw)| {
         let text = Text::of(raw).map(|text| text.decoded().into_owned());
         text.ok_or_else(|| invalid(format!("stop_sequences.{at}"), "it must be a string"))
@@ -119,23 +143,49 @@ impl ThinkingSettings {
 
 /// Reads the settings of thinking.
 pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> {
-    let Some(field) = from.get("thinking") else { return Ok(ThinkingSettings::default()) };
+    let Some(field) = from.get("thinking") else {
+        return Ok(ThinkingSettings::default());
+    };
     let object = RequestObject::of("thinking", field.value)?;
     object.required("type")?;
-    let display = match object.text("display")?.map(|text| text.decoded()).as_deref() {
+    let display = match object
+        .text("display")?
+        .map(|text| text.decoded())
+        .as_deref()
+    {
         Some("omitted") => ThinkingDisplay::Omitted,
         _ => ThinkingDisplay::Shown,
     };
-    let settings = |is_off, display, budget| Ok(ThinkingSettings { is_off, display, budget });
-    match object.word("type", &["enabled", "adaptive", "between_tools", "disabled"])?.as_deref() {
+    let settings = |is_off, display, budget| {
+        Ok(ThinkingSettings {
+            is_off,
+            display,
+            budget,
+        })
+    };
+    match object
+        .word(
+            "type",
+            &["enabled", "adaptive", "between_tools", "disabled"],
+        )?
+        .as_deref()
+    {
         Some("disabled") => settings(true, ThinkingDisplay::Hidden, None),
         // The model does not think, but what it writes between calls as thinking is shown.
         Some("between_tools") => settings(true, display, None),
         Some("enabled") => {
-            let budget =
-                object.required("budget_tokens")?.get().parse::<u64>().ok().filter(|budget| *budget > 0);
-            let budget = budget
-                .ok_or_else(|| invalid(object.path("budget_tokens"), "it must be a positive integer"))?;
+            let budget = object
+                .required("budget_tokens")?
+                .get()
+                .parse::<u64>()
+                .ok()
+                .filter(|budget| *budget > 0);
+            let budget = budget.ok_or_else(|| {
+                invalid(
+                    object.path("budget_tokens"),
+                    "it must be a positive integer",
+                )
+            })?;
             settings(false, display, Some(budget))
         }
         _ => settings(false, display, None),
@@ -148,19 +198,41 @@ const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
 /// Returns an effort as chat knows it; fails on a word that the API does not know.
 fn word(effort: &str) -> Result<&'static str, Failure> {
     let known = EFFORTS.iter().find(|known| **known == effort).copied();
-    known.ok_or_else(|| invalid("output_config.effort", "it must be low, medium, high, xhigh or max"))
+    known.ok_or_else(|| {
+        invalid(
+            "output_config.effort",
+            "it must be low, medium, high, xhigh or max",
+        )
+    })
 }
 
 /// Returns `response_format` for a structured output. The older field `output_format` means the same.
-fn format(from: &Checked<'_>, config: Option<&RequestObject<'_>>) -> Result<Option<String>, Failure> {
-    let old =
-        from.get("output_format").map(|field| RequestObject::of("output_format", field.value)).transpose()?;
-    let new = config.map(|config| config.object("format")).transpose()?.flatten();
-    let Some(format) = new.or(old) else { return Ok(None) };
+fn format(
+    from: &Checked<'_>,
+    config: Option<&RequestObject<'_>>,
+) -> Result<Option<String>, Failure> {
+    let old = from
+        .get("output_format")
+        .map(|field| RequestObject::of("output_format", field.value))
+        .transpose()?;
+    let new = config
+        .map(|config| config.object("format"))
+        .transpose()?
+        .flatten();
+    let Some(format) = new.or(old) else {
+        return Ok(None);
+    };
     format.required("type")?;
-    let kind = format.text("type")?.map(|kind| kind.decoded()).unwrap_or_default();
+    let kind = format
+        .text("type")?
+        .map(|kind| kind.decoded())
+        .unwrap_or_default();
     if kind != "json_schema" {
-        return Err(refuse(Fault::UnsupportedValue, format.path("type"), "it must be json_schema"));
+        return Err(refuse(
+            Fault::UnsupportedValue,
+            format.path("type"),
+            "it must be json_schema",
+        ));
     }
     format.required("schema")?;
     let schema = format.carried("schema")?.unwrap_or_default();

@@ -51,13 +51,22 @@ impl<'a> ToolChange<'a> {
             _ => return Ok(None),
         };
         block.object.required("tool")?;
-        let Some(tool) = block.object.object("tool")? else { return Ok(None) };
+        let Some(tool) = block.object.object("tool")? else {
+            return Ok(None);
+        };
         if adds && let Some(definition) = tool.object("definition")? {
             return Ok(Some(Self::Define(definition)));
         }
         // References to tools of servers have other names; samewire has none of these.
-        let name = tool.text("name")?.map(|name| name.decoded().into_owned()).unwrap_or_default();
-        Ok(Some(if adds { Self::Offer(name) } else { Self::Withdraw(name) }))
+        let name = tool
+            .text("name")?
+            .map(|name| name.decoded().into_owned())
+            .unwrap_or_default();
+        Ok(Some(if adds {
+            Self::Offer(name)
+        } else {
+            Self::Withdraw(name)
+        }))
     }
 }
 
@@ -85,19 +94,23 @@ impl<'a> ToolsReader<'_, 'a> {
                 return Err(refuse(Fault::UnsupportedValue, tool.path("type"), &why));
             }
             self.dropped.push(format!("{place}.{kind}"));
-            self.left_out.extend(tool.text("name")?.map(|name| name.decoded().into_owned()));
+            self.left_out
+                .extend(tool.text("name")?.map(|name| name.decoded().into_owned()));
             return Ok(());
         }
         let name = tool.required_name("name")?;
         tool.required("input_schema")?;
-        let is_deferred = tool.flag("defer_loading")?.is_some_and(|flag| flag.get() == "true");
+        let is_deferred = tool
+            .flag("defer_loading")?
+            .is_some_and(|flag| flag.get() == "true");
         let known = MessagesTool {
             name,
             description: tool.text("description")?,
             schema: tool.carried("input_schema")?,
             strict: tool.flag("strict")?,
         };
-        self.places.insert(name.decoded().into_owned(), self.known.len());
+        self.places
+            .insert(name.decoded().into_owned(), self.known.len());
         self.known.push((known, !is_deferred));
         Ok(())
     }
@@ -121,8 +134,10 @@ impl<'a> ToolsReader<'_, 'a> {
     /// Puts a tool on offer that the conversation defines, in the place of an earlier one of its name.
     fn define(&mut self, tool: &RequestObject<'a>) -> Result<(), Failure> {
         if self.known.len() >= self.most {
-            let why =
-                format!("with this one, the request has more than {} tools (`limits.max_tools`)", self.most);
+            let why = format!(
+                "with this one, the request has more than {} tools (`limits.max_tools`)",
+                self.most
+            );
             return Err(invalid(tool.here(), &why));
         }
         if let Some(name) = tool.text("name")? {
@@ -141,19 +156,41 @@ impl<'a> MessagesTools<'a> {
         dropped: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let most = from.caps().tools;
-        let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
+        let all = from
+            .limited("tools", most, "max_tools")?
+            .unwrap_or_default();
         let (known, places, left_out) = (Vec::new(), HashMap::new(), HashSet::new());
-        let mut reader = ToolsReader { options, dropped, known, places, most, left_out };
+        let mut reader = ToolsReader {
+            options,
+            dropped,
+            known,
+            places,
+            most,
+            left_out,
+        };
         for (at, raw) in all.into_iter().enumerate() {
-            reader.tool(&RequestObject::of(format!("tools.{at}"), raw)?, &format!("tools[{at}]"))?;
+            reader.tool(
+                &RequestObject::of(format!("tools.{at}"), raw)?,
+                &format!("tools[{at}]"),
+            )?;
         }
         for change in changes {
             reader.change(change)?;
         }
-        let ToolsReader { known, left_out, .. } = reader;
-        let offered: Vec<_> = known.into_iter().filter(|(_, state)| *state).map(|(tool, _)| tool).collect();
+        let ToolsReader {
+            known, left_out, ..
+        } = reader;
+        let offered: Vec<_> = known
+            .into_iter()
+            .filter(|(_, state)| *state)
+            .map(|(tool, _)| tool)
+            .collect();
         let (choice, one_call) = choice(from, &offered, &left_out)?;
-        Ok(Self { offered, choice, one_call })
+        Ok(Self {
+            offered,
+            choice,
+            one_call,
+        })
     }
 
     /// Appends the members for the tools; nothing if there are none.
@@ -182,11 +219,18 @@ fn choice(
     offered: &[MessagesTool<'_>],
     left_out: &HashSet<String>,
 ) -> Result<(Option<String>, bool), Failure> {
-    let Some(field) = from.get("tool_choice") else { return Ok((None, false)) };
+    let Some(field) = from.get("tool_choice") else {
+        return Ok((None, false));
+    };
     let object = RequestObject::of("tool_choice", field.value)?;
     object.required("type")?;
-    let one_call = object.flag("disable_parallel_tool_use")?.is_some_and(|flag| flag.get() == "true");
-    let choice = match object.word("type", &["auto", "any", "tool", "none"])?.as_deref() {
+    let one_call = object
+        .flag("disable_parallel_tool_use")?
+        .is_some_and(|flag| flag.get() == "true");
+    let choice = match object
+        .word("type", &["auto", "any", "tool", "none"])?
+        .as_deref()
+    {
         Some("any") => "\"required\"".to_owned(),
         Some("none") => "\"none\"".to_owned(),
         Some("tool") => {
@@ -194,7 +238,10 @@ fn choice(
             if !offered.iter().any(|tool| tool.name == name.as_str()) {
                 return Err(not_on_offer(&object, &name, left_out.contains(&name)));
             }
-            format!("{{\"type\":\"function\",\"function\":{{\"name\":{}}}}}", quoted(&name))
+            format!(
+                "{{\"type\":\"function\",\"function\":{{\"name\":{}}}}}",
+                quoted(&name)
+            )
         }
         _ => "\"auto\"".to_owned(),
     };
@@ -210,7 +257,11 @@ fn not_on_offer(choice: &RequestObject<'_>, name: &str, is_left_out: bool) -> Fa
             let why = format!("Tool '{name}' was left out: only Anthropic's service has it");
             refuse(Fault::UnsupportedValue, path, &why)
         }
-        false => refuse(Fault::InvalidValue, path, &format!("Tool '{name}' not found in provided tools")),
+        false => refuse(
+            Fault::InvalidValue,
+            path,
+            &format!("Tool '{name}' not found in provided tools"),
+        ),
     }
 }
 

@@ -72,7 +72,12 @@ enum BodyScan {
 impl Scan {
     /// Starts a scan of a body with this `content-type`.
     pub fn of(content_type: &str) -> Self {
-        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let kind = content_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         let form = match kind.as_str() {
             "multipart/form-data" => match FormReader::of(content_type) {
                 Some(reader) => BodyScan::Multipart(FormScan::new(reader)),
@@ -97,7 +102,9 @@ impl Scan {
         match &mut self.form {
             BodyScan::Json(json) => json.push(bytes, self.offset, rules)?,
             BodyScan::Multipart(form) => form.push(bytes, rules)?,
-            BodyScan::Unreadable => return Err(unreadable_form("its content type has no valid boundary")),
+            BodyScan::Unreadable => {
+                return Err(unreadable_form("its content type has no valid boundary"));
+            }
             BodyScan::Other => {}
         }
         self.offset += bytes.len();
@@ -135,7 +142,10 @@ impl Scan {
 
     /// Makes [`Scan::push`] fail if the rest of the body names a model, because another name is already in use.
     pub fn forbid(&mut self) {
-        let named = Some(NamedModel { model: String::new(), at: 0..0 });
+        let named = Some(NamedModel {
+            model: String::new(),
+            at: 0..0,
+        });
         match &mut self.form {
             BodyScan::Json(json) => json.named = named,
             BodyScan::Multipart(form) => form.named = named,
@@ -198,7 +208,8 @@ mod tests {
     fn scan(kind: &str, body: &[u8], size: usize) -> Result<Scan, Failure> {
         let mut scan = Scan::of(kind);
         let rules = Rules::default();
-        body.chunks(size.max(1)).try_for_each(|piece| scan.push(piece, &rules))?;
+        body.chunks(size.max(1))
+            .try_for_each(|piece| scan.push(piece, &rules))?;
         Ok(scan)
     }
 
@@ -211,7 +222,10 @@ mod tests {
     }
 
     fn form(parts: &[(&str, &str)]) -> String {
-        let parts: String = parts.iter().map(|(disposition, value)| part(disposition, value)).collect();
+        let parts: String = parts
+            .iter()
+            .map(|(disposition, value)| part(disposition, value))
+            .collect();
         parts + "--b-1--\r\n"
     }
 
@@ -219,19 +233,36 @@ mod tests {
     fn the_model_is_found_wherever_the_body_is_cut() {
         let nested = r#" {"input":{"model":"no","x":["model",{"model":1}]},"a\"b":"\\","mod\u0065l" : "a\/b\u00e9" ,"z":1}"#;
         let file = "\r\n--b-2\r\n--b-\r\r\n--b\r\n-x".repeat(5);
-        let file_first =
-            form(&[(r#"name="file"; filename="m;odel\".wav""#, &file), (r#"name="model""#, "whisper")]);
-        let model_first = form(&[(r"name=model", "whisper"), (r#"name="file"; filename="a""#, &file)]);
+        let file_first = form(&[
+            (r#"name="file"; filename="m;odel\".wav""#, &file),
+            (r#"name="model""#, "whisper"),
+        ]);
+        let model_first = form(&[
+            (r"name=model", "whisper"),
+            (r#"name="file"; filename="a""#, &file),
+        ]);
         for (kind, body, expected) in [
             ("application/json", r#"{"model":"m"}"#, Some("m")),
             ("application/json", nested, Some("a/bé")),
             ("application/json", "\u{feff}{\"model\":\"m\"}", Some("m")),
             ("", r#"{"input":"x","model":"m"}"#, Some("m")),
-            ("application/x-www-form-urlencoded", r#"{"model":"m"}"#, Some("m")),
-            ("application/vnd.api+json; charset=utf-8", r#"{"model":"m"}"#, Some("m")),
+            (
+                "application/x-www-form-urlencoded",
+                r#"{"model":"m"}"#,
+                Some("m"),
+            ),
+            (
+                "application/vnd.api+json; charset=utf-8",
+                r#"{"model":"m"}"#,
+                Some("m"),
+            ),
             ("application/json", r#"{"model":null,"input":1}"#, Some("")),
             ("application/json", r#"{"model":"","input":1}"#, Some("")),
-            ("application/json", r#"{"input":"model","models":"m"}"#, None),
+            (
+                "application/json",
+                r#"{"input":"model","models":"m"}"#,
+                None,
+            ),
             ("application/json", r#"["model","m"]"#, None),
             ("application/json", "{}", None),
             ("application/json", "model=m", None),
@@ -244,7 +275,11 @@ mod tests {
             for size in 1..=body.len() {
                 let scan = scan(kind, body.as_bytes(), size).unwrap();
                 let named = scan.named();
-                assert_eq!(named.map(|named| named.model.as_str()), expected, "{body} in pieces of {size}");
+                assert_eq!(
+                    named.map(|named| named.model.as_str()),
+                    expected,
+                    "{body} in pieces of {size}"
+                );
                 assert!(scan.is_settled(), "{body} in pieces of {size}");
             }
         }
@@ -252,10 +287,14 @@ mod tests {
 
     #[test]
     fn half_a_body_is_not_settled_before_the_model_has_passed() {
-        let file = form(&[(r#"name="file"; filename="a""#, "audio"), (r#"name="model""#, "whisper")]);
-        for (kind, body, after) in
-            [("application/json", r#"{"a":[1],"model": "m" }"#, r#""m""#), (FORM, &file, "whisper\r\n--b-1")]
-        {
+        let file = form(&[
+            (r#"name="file"; filename="a""#, "audio"),
+            (r#"name="model""#, "whisper"),
+        ]);
+        for (kind, body, after) in [
+            ("application/json", r#"{"a":[1],"model": "m" }"#, r#""m""#),
+            (FORM, &file, "whisper\r\n--b-1"),
+        ] {
             let known = body.find(after).unwrap() + after.len();
             for cut in 0..=body.len() {
                 let scan = scan(kind, &body.as_bytes()[..cut], cut).unwrap();
@@ -267,36 +306,70 @@ mod tests {
 
     #[test]
     fn another_name_is_written_in_its_place() {
-        let named = form(&[(r#"name="file""#, "x"), (r#"name="model""#, "small"), (r#"name="n""#, "1")]);
-        let renamed = form(&[(r#"name="file""#, "x"), (r#"name="model""#, "large"), (r#"name="n""#, "1")]);
+        let named = form(&[
+            (r#"name="file""#, "x"),
+            (r#"name="model""#, "small"),
+            (r#"name="n""#, "1"),
+        ]);
+        let renamed = form(&[
+            (r#"name="file""#, "x"),
+            (r#"name="model""#, "large"),
+            (r#"name="n""#, "1"),
+        ]);
         let without = form(&[(r#"name="file""#, "x")]);
         let with = form(&[(r#"name="model""#, "large"), (r#"name="file""#, "x")]);
         for (kind, body, expected) in [
-            ("application/json", r#"{"input":1, "model" : "small" }"#, r#"{"input":1, "model" : "large" }"#),
-            ("application/json", r#"{"model":null}"#, r#"{"model":"large"}"#),
-            ("application/json", r#" { "input":1}"#, r#" {"model":"large", "input":1}"#),
+            (
+                "application/json",
+                r#"{"input":1, "model" : "small" }"#,
+                r#"{"input":1, "model" : "large" }"#,
+            ),
+            (
+                "application/json",
+                r#"{"model":null}"#,
+                r#"{"model":"large"}"#,
+            ),
+            (
+                "application/json",
+                r#" { "input":1}"#,
+                r#" {"model":"large", "input":1}"#,
+            ),
             ("application/json", "{}", r#"{"model":"large"}"#),
             (FORM, &named, &renamed),
             (
                 FORM,
                 &without,
-                &with.replace("Content-Disposition", "content-disposition").replacen(
-                    "content-disposition: form-data; name=\"file\"",
-                    "Content-Disposition: form-data; name=\"file\"",
-                    1,
-                ),
+                &with
+                    .replace("Content-Disposition", "content-disposition")
+                    .replacen(
+                        "content-disposition: form-data; name=\"file\"",
+                        "Content-Disposition: form-data; name=\"file\"",
+                        1,
+                    ),
             ),
         ] {
             let scan = scan(kind, body.as_bytes(), 7).unwrap();
-            let renamed = scan.renamed(&Bytes::copy_from_slice(body.as_bytes()), "large").unwrap();
+            let renamed = scan
+                .renamed(&Bytes::copy_from_slice(body.as_bytes()), "large")
+                .unwrap();
             assert_eq!(std::str::from_utf8(&renamed).unwrap(), expected);
         }
         let quoted = scan("application/json", br#"{"model":"x"}"#, 3).unwrap();
-        let renamed = quoted.renamed(&Bytes::from_static(br#"{"model":"x"}"#), "a\"b").unwrap();
+        let renamed = quoted
+            .renamed(&Bytes::from_static(br#"{"model":"x"}"#), "a\"b")
+            .unwrap();
         assert_eq!(&renamed[..], br#"{"model":"a\"b"}"#);
-        for (kind, body) in [("application/json", "[]"), ("text/plain", "{}"), (FORM, "x")] {
+        for (kind, body) in [
+            ("application/json", "[]"),
+            ("text/plain", "{}"),
+            (FORM, "x"),
+        ] {
             let scan = scan(kind, body.as_bytes(), 9).unwrap();
-            assert_eq!(scan.renamed(&Bytes::copy_from_slice(body.as_bytes()), "large"), None, "{body}");
+            assert_eq!(
+                scan.renamed(&Bytes::copy_from_slice(body.as_bytes()), "large"),
+                None,
+                "{body}"
+            );
         }
     }
 
@@ -309,7 +382,11 @@ mod tests {
         let header = format!("--b-1\r\nx: {}", "y".repeat(20_000));
         for (kind, body, what) in [
             ("application/json", r#"{"model":"a","model":"b"}"#, "twice"),
-            ("application/json", r#"{"model":"a","mod\u0065l":"b"}"#, "twice"),
+            (
+                "application/json",
+                r#"{"model":"a","mod\u0065l":"b"}"#,
+                "twice",
+            ),
             ("application/json", r#"{"model":null,"model":"b"}"#, "twice"),
             ("application/json", r#"{"model":7}"#, "'model'"),
             ("application/json", r#"{"model":true}"#, "'model'"),
@@ -319,8 +396,16 @@ mod tests {
             ("application/json", &long, "'model'"),
             ("application/json", "{\0\"\0m\0o\0", "JSON"),
             ("application/json", &deep, "nested"),
-            ("application/json", r#"{"bootstrap_host":"x"}"#, "bootstrap_host"),
-            (FORM, &form(&[(r#"name="model""#, "a"), (r#"name="model""#, "b")]), "twice"),
+            (
+                "application/json",
+                r#"{"bootstrap_host":"x"}"#,
+                "bootstrap_host",
+            ),
+            (
+                FORM,
+                &form(&[(r#"name="model""#, "a"), (r#"name="model""#, "b")]),
+                "twice",
+            ),
             (FORM, &form(&[("name*=utf-8''model", "a")]), "name"),
             (FORM, &form(&[(r#"name="a"; name="model""#, "a")]), "name"),
             (FORM, &form(&[(r#"name="mod\el""#, "a")]), "name"),
@@ -331,7 +416,11 @@ mod tests {
         ] {
             for size in [1, 2, 5, 64, body.len()] {
                 let failure = scan(kind, body.as_bytes(), size).expect_err(body);
-                assert!(failure.message.contains(what), "{body}: {}", failure.message);
+                assert!(
+                    failure.message.contains(what),
+                    "{body}: {}",
+                    failure.message
+                );
                 assert_eq!(failure.status, 400, "{body}");
             }
         }
@@ -342,7 +431,9 @@ mod tests {
     fn noise_is_read_alike_in_all_pieces() {
         let mut seed = 7_u64;
         let mut next = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(seed >> 33).unwrap() % below
         };
         let words: [&[u8]; 18] = [
@@ -366,21 +457,40 @@ mod tests {
             b"\xff",
         ];
         for _ in 0..20_000 {
-            let mut body = if next(2) == 0 { b"{".to_vec() } else { b"--b-1\r\n".to_vec() };
+            let mut body = if next(2) == 0 {
+                b"{".to_vec()
+            } else {
+                b"--b-1\r\n".to_vec()
+            };
             for _ in 0..next(24) {
                 body.extend_from_slice(words[next(words.len())]);
             }
-            let kind = if next(2) == 0 { FORM } else { "application/json" };
-            let read = |size| scan(kind, &body, size).map(|scan| (scan.named().cloned(), scan.is_settled()));
+            let kind = if next(2) == 0 {
+                FORM
+            } else {
+                "application/json"
+            };
+            let read = |size| {
+                scan(kind, &body, size).map(|scan| (scan.named().cloned(), scan.is_settled()))
+            };
             let whole = read(body.len());
             for size in [1, 2, 3, 1 + next(9)] {
-                assert_eq!(read(size), whole, "{:?} in pieces of {size}", String::from_utf8_lossy(&body));
+                assert_eq!(
+                    read(size),
+                    whole,
+                    "{:?} in pieces of {size}",
+                    String::from_utf8_lossy(&body)
+                );
             }
             if let Ok((Some(named), _)) = whole {
                 let scan = scan(kind, &body, 5).unwrap();
                 let again = scan.renamed(&Bytes::from(body.clone()), "another").unwrap();
                 let again = read_again(kind, &again, 5).unwrap();
-                assert_eq!(again.named().map(|named| named.model.as_str()), Some("another"), "{named:?}");
+                assert_eq!(
+                    again.named().map(|named| named.model.as_str()),
+                    Some("another"),
+                    "{named:?}"
+                );
             }
         }
     }
@@ -409,7 +519,9 @@ mod tests {
         ] {
             assert!(!is_form(bad), "{bad}");
         }
-        let failure = Scan::of("multipart/form-data").push(b"-", &Rules::default()).unwrap_err();
+        let failure = Scan::of("multipart/form-data")
+            .push(b"-", &Rules::default())
+            .unwrap_err();
         assert_eq!(
             failure.message,
             "The multipart body cannot be read: its content type has no valid boundary."
@@ -427,9 +539,24 @@ mod tests {
             format!("--b-1\r\n{disposition}\r\nx: {padding}\r\n\r\nm\r\n--b-1--\r\n")
         };
         for (kind, most, more, what) in [
-            ("application/json", value(4096), value(4097), "it must have at most 4096 bytes"),
-            (FORM, form_value(4096), form_value(4097), "it must have at most 4096 bytes"),
-            (FORM, head(16_384), head(16_385), "the head of a part is too long"),
+            (
+                "application/json",
+                value(4096),
+                value(4097),
+                "it must have at most 4096 bytes",
+            ),
+            (
+                FORM,
+                form_value(4096),
+                form_value(4097),
+                "it must have at most 4096 bytes",
+            ),
+            (
+                FORM,
+                head(16_384),
+                head(16_385),
+                "the head of a part is too long",
+            ),
         ] {
             for size in [1, 2, 64, 1000, most.len() + 1] {
                 let scan = scan(kind, most.as_bytes(), size).expect(what);
@@ -442,16 +569,29 @@ mod tests {
 
     #[test]
     fn a_body_is_as_deep_as_the_operator_allows() {
-        let rules = Rules { caps: Caps { depth: 3, ..Caps::PLAIN }, ..Rules::default() };
+        let rules = Rules {
+            caps: Caps {
+                depth: 3,
+                ..Caps::PLAIN
+            },
+            ..Rules::default()
+        };
         let scan = |body: &str| {
             let mut scan = Scan::of("application/json");
-            scan.push(body.as_bytes(), &rules).map(|()| scan.named().is_some())
+            scan.push(body.as_bytes(), &rules)
+                .map(|()| scan.named().is_some())
         };
         assert_eq!(scan(r#"{"a":[{"b":1},[2]],"model":"m"}"#), Ok(true));
-        for body in [r#"{"a":[[{}]],"model":"m"}"#, r#"{"a":{"b":[[]]},"model":"m"}"#] {
+        for body in [
+            r#"{"a":[[{}]],"model":"m"}"#,
+            r#"{"a":{"b":[[]]},"model":"m"}"#,
+        ] {
             let failure = scan(body).unwrap_err();
             assert_eq!(failure.fault, Fault::TooDeep);
-            assert_eq!(failure.message, "The request body is nested more than 3 levels deep.");
+            assert_eq!(
+                failure.message,
+                "The request body is nested more than 3 levels deep."
+            );
         }
     }
 
@@ -464,10 +604,21 @@ mod tests {
             (b" \xef\xbb\xbf\xbf{\"model\":\"m\"}", false),
         ] {
             let scan = scan("application/json", body, 1).unwrap();
-            assert_eq!((scan.named().is_some(), scan.can_name()), (named, named), "{body:?}");
+            assert_eq!(
+                (scan.named().is_some(), scan.can_name()),
+                (named, named),
+                "{body:?}"
+            );
         }
-        for body in [&b"\xff\xfe{\0"[..], b"\xfe\xff\0{", b"\0{", b"\0\0\0{", b" \0{\0"] {
-            let failure = scan("application/json", body, 1).expect_err("an encoding that engines may read");
+        for body in [
+            &b"\xff\xfe{\0"[..],
+            b"\xfe\xff\0{",
+            b"\0{",
+            b"\0\0\0{",
+            b" \0{\0",
+        ] {
+            let failure =
+                scan("application/json", body, 1).expect_err("an encoding that engines may read");
             assert_eq!(failure.fault, Fault::InvalidJson, "{body:?}");
         }
         // Other bytes are no JSON in any encoding.
@@ -483,7 +634,11 @@ mod tests {
             (r#"filename="a;b\"c"; name="model""#, Some("x")),
         ] {
             let scan = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).unwrap();
-            assert_eq!(scan.named().map(|named| named.model.as_str()), named, "{disposition}");
+            assert_eq!(
+                scan.named().map(|named| named.model.as_str()),
+                named,
+                "{disposition}"
+            );
         }
         for disposition in [
             "name*0=\"mod\"; name*1=\"el\"",
@@ -491,7 +646,8 @@ mod tests {
             "name*=utf-8''model",
             "name=\"a\"\nContent-Disposition: form-data; name=\"model\"",
         ] {
-            let failure = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).expect_err(disposition);
+            let failure =
+                scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).expect_err(disposition);
             assert_eq!(
                 failure.message,
                 "The multipart body cannot be read: the name of a part can be read in several ways."
@@ -506,6 +662,9 @@ mod tests {
         let scan = scan(FORM, body.as_bytes(), 3).unwrap();
         let renamed = scan.renamed(&Bytes::from(body), "large").unwrap();
         let inserted = "--b-1\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nlarge\r\n";
-        assert_eq!(std::str::from_utf8(&renamed).unwrap(), format!("preamble\r\n{inserted}{parts}"));
+        assert_eq!(
+            std::str::from_utf8(&renamed).unwrap(),
+            format!("preamble\r\n{inserted}{parts}")
+        );
     }
 }

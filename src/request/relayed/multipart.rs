@@ -18,7 +18,11 @@ pub(super) struct FormScan {
 
 impl FormScan {
     pub(super) fn new(reader: FormReader) -> Self {
-        Self { reader, value: None, named: None }
+        Self {
+            reader,
+            value: None,
+            named: None,
+        }
     }
 
     /// Parses the next piece. Fails if it cannot be read, on a forbidden field, or on a second model.
@@ -58,7 +62,9 @@ impl FormScan {
 
     /// Handles the end of a part's value: stores the model if this part names it.
     fn part_ended(&mut self) -> Result<(), Failure> {
-        let Some((begin, value)) = self.value.take() else { return Ok(()) };
+        let Some((begin, value)) = self.value.take() else {
+            return Ok(());
+        };
         let at = begin..begin + value.len();
         let model = String::from_utf8(value);
         let model = model.map_err(|_| refusals::invalid(MODEL, "it must be text in UTF-8"))?;

@@ -72,7 +72,9 @@ impl JsonScan {
                     let length = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
                     self.keep(rest.get(..length).unwrap_or_default())?;
                     at += length;
-                    let Some(byte) = rest.get(length).copied() else { break };
+                    let Some(byte) = rest.get(length).copied() else {
+                        break;
+                    };
                     self.keep(&[byte])?;
                     at += 1;
                     if byte == b'\\' {
@@ -100,7 +102,8 @@ impl JsonScan {
                 return Err(Fault::InvalidJson.into());
             }
             b'{' => {
-                (self.state, self.depth, self.at_key, self.is_empty) = (ValueState::Outside, 1, true, true);
+                (self.state, self.depth, self.at_key, self.is_empty) =
+                    (ValueState::Outside, 1, true, true);
                 self.opened = Some(at + 1);
             }
             _ => self.state = ValueState::Over,
@@ -166,7 +169,8 @@ impl JsonScan {
         }
         if self.at_key {
             let room = KEY.saturating_sub(self.token.len());
-            self.token.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            self.token
+                .extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         } else if self.token.len() + bytes.len() > VALUE {
             return Err(too_long());
         } else {
@@ -177,32 +181,46 @@ impl JsonScan {
 
     /// Handles the end of a string at offset `end`: a key, or the model's value.
     fn text_ended(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
-        let Some(begin) = self.token_at.take() else { return Ok(()) };
+        let Some(begin) = self.token_at.take() else {
+            return Ok(());
+        };
         let text = serde_json::from_slice::<String>(&self.token).ok();
         self.token.clear();
         if !self.at_key {
             // Invalid JSON with a second value after the first must not count as the model.
             self.at_model = false;
             let model = text.ok_or_else(not_text)?;
-            self.named = Some(NamedModel { model, at: begin..end });
+            self.named = Some(NamedModel {
+                model,
+                at: begin..end,
+            });
             return Ok(());
         }
         let key = text.unwrap_or_default();
         check::check_reserved_field(&key, rules)?;
         self.at_model = key == MODEL;
-        if self.at_model && self.named.is_some() { Err(check::repeated(MODEL.to_owned())) } else { Ok(()) }
+        if self.at_model && self.named.is_some() {
+            Err(check::repeated(MODEL.to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Handles the end of a word such as `null` at offset `end`, if one is buffered.
     fn word_ended(&mut self, end: usize) -> Result<(), Failure> {
-        let Some(begin) = self.token_at.take().filter(|_| !self.at_key) else { return Ok(()) };
+        let Some(begin) = self.token_at.take().filter(|_| !self.at_key) else {
+            return Ok(());
+        };
         let is_null = self.token == b"null";
         self.token.clear();
         self.at_model = false;
         if !is_null {
             return Err(not_text());
         }
-        self.named = Some(NamedModel { model: String::new(), at: begin..end });
+        self.named = Some(NamedModel {
+            model: String::new(),
+            at: begin..end,
+        });
         Ok(())
     }
 }

@@ -15,7 +15,9 @@ use crate::request::turn::InputTurn;
 use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
-use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
+use crate::wire::options::{
+    Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown,
+};
 use crate::wire::{EngineParsers, OutputConstraints, TextFormat};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
@@ -33,7 +35,8 @@ impl ResponsesRequest {
         takes: &Capabilities,
         options: &Options,
     ) -> Result<Bytes, Failure> {
-        let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
+        let mut out =
+            BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
         self.write_model(inputs, &mut out);
         out.extend_from_slice(b"\"messages\":[");
         self.write_messages(inputs, options, &mut out)?;
@@ -61,7 +64,10 @@ impl ResponsesRequest {
         if is_special && !self.passes(SKIP_SPECIAL_TOKENS, options) {
             out.extend_from_slice(format!(",\"{SKIP_SPECIAL_TOKENS}\":false").as_bytes());
         }
-        if takes.token_ids && options.harmony == Harmony::Tokens && !self.passes(RETURN_TOKEN_IDS, options) {
+        if takes.token_ids
+            && options.harmony == Harmony::Tokens
+            && !self.passes(RETURN_TOKEN_IDS, options)
+        {
             out.extend_from_slice(format!(",\"{RETURN_TOKEN_IDS}\":true").as_bytes());
         }
         self.write_unknown(options, &mut out);
@@ -71,23 +77,43 @@ impl ResponsesRequest {
 
     /// Returns the script that parses reasoning and calls out of the answer's text, or `None` if none is needed.
     /// `alias` is the engine's name for the model.
-    pub fn script(&self, alias: Option<&str>, takes: &Capabilities, options: &Options) -> Option<TextFormat> {
+    pub fn script(
+        &self,
+        alias: Option<&str>,
+        takes: &Capabilities,
+        options: &Options,
+    ) -> Option<TextFormat> {
         let parsers = takes.parsers;
         let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
-        let tools = if reads_calls { self.tools.offered_tools() } else { String::new() };
+        let tools = if reads_calls {
+            self.tools.offered_tools()
+        } else {
+            String::new()
+        };
         let thinks = self.thinks();
         let constrained = self.is_constrained();
-        let offer =
-            OutputConstraints { tools: &tools, required: self.tools.must_call(), thinks, constrained };
+        let offer = OutputConstraints {
+            tools: &tools,
+            required: self.tools.must_call(),
+            thinks,
+            constrained,
+        };
         let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
-        let parsers = EngineParsers { tells_reasoning, ..parsers };
+        let parsers = EngineParsers {
+            tells_reasoning,
+            ..parsers
+        };
         TextFormat::of(options, alias.unwrap_or(&self.model), offer, parsers)
     }
 
     /// Returns what the request says of thinking, on or off; `None` if nothing.
     pub(super) fn thinks(&self) -> Option<bool> {
         reasons(|key| {
-            let member = self.settings.members.iter().find(|(known, _)| *known == key);
+            let member = self
+                .settings
+                .members
+                .iter()
+                .find(|(known, _)| *known == key);
             let unknown = || self.unknown.iter().find(|(known, _)| known == key);
             let unknown = || std::str::from_utf8(&unknown()?.1).ok();
             member.map(|(_, json)| json.as_str()).or_else(unknown)
@@ -96,8 +122,9 @@ impl ResponsesRequest {
 
     /// Returns true if the request asks for an answer in a format.
     pub(super) fn is_constrained(&self) -> bool {
-        let keeps =
-            |(key, json): &(&str, String)| *key == "response_format" && OutputConstraints::is_format(json);
+        let keeps = |(key, json): &(&str, String)| {
+            *key == "response_format" && OutputConstraints::is_format(json)
+        };
         self.settings.members.iter().any(keeps)
     }
 
@@ -125,14 +152,26 @@ impl ResponsesRequest {
     /// Writes the instructions and the leading input messages of the same role as one message; returns the number
     /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
     /// (engines E.2).
-    fn write_leading(&self, turns: &[InputTurn<'_>], options: &Options, out: &mut BytesMut) -> usize {
-        let given = self.instructions().map(|_| match options.instructions_role {
-            InstructionsRole::System => "system",
-            InstructionsRole::Developer => "developer",
-        });
+    fn write_leading(
+        &self,
+        turns: &[InputTurn<'_>],
+        options: &Options,
+        out: &mut BytesMut,
+    ) -> usize {
+        let given = self
+            .instructions()
+            .map(|_| match options.instructions_role {
+                InstructionsRole::System => "system",
+                InstructionsRole::Developer => "developer",
+            });
         let lead = |turn: &InputTurn<'_>| turn.leading_role(options.developer_role);
-        let Some(role) = given.or_else(|| turns.first().and_then(lead)) else { return 0 };
-        let count = turns.iter().take_while(|turn| lead(turn) == Some(role)).count();
+        let Some(role) = given.or_else(|| turns.first().and_then(lead)) else {
+            return 0;
+        };
+        let count = turns
+            .iter()
+            .take_while(|turn| lead(turn) == Some(role))
+            .count();
         out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":\"").as_bytes());
         let instructions = self.instructions().cloned();
         let texts = turns.iter().take(count).map(|turn| {
@@ -179,7 +218,10 @@ impl ResponsesRequest {
     }
 
     /// Returns all items, each with its path for error messages; references are replaced by their items.
-    fn items<'a>(&'a self, inputs: &ChatInputs<'a>) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
+    fn items<'a>(
+        &'a self,
+        inputs: &ChatInputs<'a>,
+    ) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
         let mut items = Vec::with_capacity(inputs.history.len() + self.input.len());
         for json in inputs.history {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
@@ -192,7 +234,10 @@ impl ResponsesRequest {
         let resolved: HashMap<_, _> = inputs.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
             let path = format!("input[{at}]");
-            let raw = std::str::from_utf8(json).ok().and_then(Raw::of).ok_or(Fault::Proxy)?;
+            let raw = std::str::from_utf8(json)
+                .ok()
+                .and_then(Raw::of)
+                .ok_or(Fault::Proxy)?;
             let mut item = input::item(path.clone(), raw, &self.rules)?;
             if let Item::Reference(id) = &item {
                 let json = resolved.get(&at).ok_or_else(|| not_found(*id))?;
@@ -206,7 +251,11 @@ impl ResponsesRequest {
 
     /// Writes the fields that the API does not name, as far as they may reach the engine.
     pub(super) fn write_unknown(&self, options: &Options, out: &mut BytesMut) {
-        for (key, json) in self.unknown.iter().filter(|(key, _)| self.reaches_engine(key, options)) {
+        for (key, json) in self
+            .unknown
+            .iter()
+            .filter(|(key, _)| self.reaches_engine(key, options))
+        {
             out.put_u8(b',');
             write_string(key, out);
             out.put_u8(b':');
@@ -226,7 +275,11 @@ impl ResponsesRequest {
 
     /// Returns the parameter that refers to stored items, to be named in failures.
     pub(super) fn history_param(&self) -> &'static str {
-        if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
+        if self.conversation.is_some() {
+            "conversation"
+        } else {
+            "previous_response_id"
+        }
     }
 
     /// Attributes a failure in a stored item to the parameter that refers to it.
@@ -240,10 +293,19 @@ impl ResponsesRequest {
     }
 
     /// Writes `cache_salt`, if enabled, so that prompts with different cache keys share no cache in the engine.
-    pub(super) fn write_cache_salt(&self, takes: &Capabilities, options: &Options, out: &mut BytesMut) {
+    pub(super) fn write_cache_salt(
+        &self,
+        takes: &Capabilities,
+        options: &Options,
+        out: &mut BytesMut,
+    ) {
         let takes_salt = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
         let own = self.passes("cache_salt", options);
-        let Some(key) = self.cache_key.as_deref().filter(|key| takes_salt && !own && !key.is_empty()) else {
+        let Some(key) = self
+            .cache_key
+            .as_deref()
+            .filter(|key| takes_salt && !own && !key.is_empty())
+        else {
             return;
         };
         out.extend_from_slice(b",\"cache_salt\":");
@@ -258,7 +320,9 @@ impl ResponsesRequest {
 
 fn not_found(id: Text<'_>) -> Failure {
     let id: String = id.decoded().chars().take(64).collect();
-    Failure::from(Fault::NotFound).with_message(format!("Item with id '{id}' not found.")).with_param("input")
+    Failure::from(Fault::NotFound)
+        .with_message(format!("Item with id '{id}' not found."))
+        .with_param("input")
 }
 
 #[cfg(test)]
@@ -271,22 +335,46 @@ mod tests {
     /// Checks that the request's constraints on the answer's text are found, whichever members are beside them.
     #[test]
     fn the_format_of_the_text_follows_from_the_request() {
-        let options = Options { parser: Parser::Auto, ..Options::default() };
+        let options = Options {
+            parser: Parser::Auto,
+            ..Options::default()
+        };
         let none = OutputConstraints::default();
         let tools = TOOLS;
-        let off = OutputConstraints { thinks: Some(false), ..none };
+        let off = OutputConstraints {
+            thinks: Some(false),
+            ..none
+        };
         for (members, tells_reasoning, constraints, hides) in [
             (r#""user":"none""#, false, none, false),
             (r#""user":"none""#, true, none, true),
             (r#""include_reasoning":false"#, false, none, true),
             (r#""include_reasoning":true"#, false, none, false),
-            (r#""top_k":1,"chat_template_kwargs":{"enable_thinking":false}"#, false, off, false),
-            (r#""temperature":1,"reasoning":{"effort":"none"}"#, false, off, false),
-            (r#""temperature":1,"reasoning":{"effort":"low"}"#, false, none, false),
+            (
+                r#""top_k":1,"chat_template_kwargs":{"enable_thinking":false}"#,
+                false,
+                off,
+                false,
+            ),
+            (
+                r#""temperature":1,"reasoning":{"effort":"none"}"#,
+                false,
+                off,
+                false,
+            ),
+            (
+                r#""temperature":1,"reasoning":{"effort":"low"}"#,
+                false,
+                none,
+                false,
+            ),
             (
                 r#""temperature":1,"text":{"format":{"type":"json_object"}}"#,
                 false,
-                OutputConstraints { constrained: true, ..none },
+                OutputConstraints {
+                    constrained: true,
+                    ..none
+                },
                 false,
             ),
             (r#""text":{"format":{"type":"text"}}"#, false, none, false),
@@ -299,15 +387,32 @@ mod tests {
             (
                 r#""tools":[{"type":"function","name":"f"}],"tool_choice":"required""#,
                 false,
-                OutputConstraints { tools, required: true, ..none },
+                OutputConstraints {
+                    tools,
+                    required: true,
+                    ..none
+                },
                 false,
             ),
         ] {
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a",{members}}}"#));
             let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
-            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
-            let script = request.script(None, &Capabilities { parsers, ..Capabilities::PLAIN }, &options);
-            let parsers = EngineParsers { tells_reasoning: hides, leaves_calls: false };
+            let parsers = EngineParsers {
+                tells_reasoning,
+                leaves_calls: false,
+            };
+            let script = request.script(
+                None,
+                &Capabilities {
+                    parsers,
+                    ..Capabilities::PLAIN
+                },
+                &options,
+            );
+            let parsers = EngineParsers {
+                tells_reasoning: hides,
+                leaves_calls: false,
+            };
             let expected = TextFormat::of(&options, MODEL, constraints, parsers);
             assert_eq!(format!("{script:?}"), format!("{expected:?}"), "{members}");
         }
@@ -316,26 +421,51 @@ mod tests {
     /// The test before compares formats by their text.
     #[test]
     fn formats_are_told_apart() {
-        let options = Options { parser: Parser::Auto, ..Options::default() };
+        let options = Options {
+            parser: Parser::Auto,
+            ..Options::default()
+        };
         let none = OutputConstraints::default();
         let tools = TOOLS;
-        let off = OutputConstraints { thinks: Some(false), ..none };
+        let off = OutputConstraints {
+            thinks: Some(false),
+            ..none
+        };
         let shown = |constraints, tells_reasoning| {
-            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
-            format!("{:?}", TextFormat::of(&options, MODEL, constraints, parsers))
+            let parsers = EngineParsers {
+                tells_reasoning,
+                leaves_calls: false,
+            };
+            format!(
+                "{:?}",
+                TextFormat::of(&options, MODEL, constraints, parsers)
+            )
         };
         let plain = shown(none, false);
         for other in [
             shown(none, true),
             shown(off, false),
-            shown(OutputConstraints { constrained: true, ..none }, false),
+            shown(
+                OutputConstraints {
+                    constrained: true,
+                    ..none
+                },
+                false,
+            ),
             shown(OutputConstraints { tools, ..none }, false),
         ] {
             assert_ne!(plain, other);
         }
         assert_ne!(
             shown(OutputConstraints { tools, ..none }, false),
-            shown(OutputConstraints { tools, required: true, ..none }, false)
+            shown(
+                OutputConstraints {
+                    tools,
+                    required: true,
+                    ..none
+                },
+                false
+            )
         );
     }
 }

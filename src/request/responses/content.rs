@@ -14,10 +14,22 @@ use crate::wire::fault::Failure;
 const MOST: usize = 10_000;
 
 /// Part types allowed in a message.
-const MESSAGE: &[&str] =
-    &["input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"];
+const MESSAGE: &[&str] = &[
+    "input_text",
+    "output_text",
+    "input_image",
+    "input_file",
+    "input_audio",
+    "refusal",
+];
 /// Part types allowed in the output of a tool.
-const OUTPUT: &[&str] = &["input_text", "output_text", "input_image", "input_file", "input_audio"];
+const OUTPUT: &[&str] = &[
+    "input_text",
+    "output_text",
+    "input_image",
+    "input_file",
+    "input_audio",
+];
 
 /// Position of content, which decides the part types allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +54,10 @@ pub(super) fn parts<'a>(
         return Err(invalid(path, "it must be a string or a list of parts"));
     }
     let all = list(&path, raw, MOST)?;
-    all.into_iter().enumerate().map(|(at, raw)| part(format!("{path}[{at}]"), raw, place, media)).collect()
+    all.into_iter()
+        .enumerate()
+        .map(|(at, raw)| part(format!("{path}[{at}]"), raw, place, media))
+        .collect()
 }
 
 fn part<'a>(
@@ -52,7 +67,11 @@ fn part<'a>(
     media: &Media,
 ) -> Result<ContentPart<'a>, Failure> {
     let part = RequestObject::of(path, raw)?;
-    let words = if place == ContentPlace::Message { MESSAGE } else { OUTPUT };
+    let words = if place == ContentPlace::Message {
+        MESSAGE
+    } else {
+        OUTPUT
+    };
     let kind = part.required_text("type")?.decoded();
     match kind.as_ref() {
         "input_text" | "output_text" => part.required_text("text").map(ContentPart::Text),
@@ -62,7 +81,10 @@ fn part<'a>(
         "refusal" if place == ContentPlace::Message => {
             part.required_text("refusal").map(ContentPart::Refusal)
         }
-        _ => Err(invalid(part.path("type"), &format!("it must be {}", alternatives(words)))),
+        _ => Err(invalid(
+            part.path("type"),
+            &format!("it must be {}", alternatives(words)),
+        )),
     }
 }
 
@@ -73,7 +95,10 @@ fn image<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>,
         return Ok(ContentPart::Image { url, detail });
     }
     match part.text("file_id")? {
-        Some(_) => Err(unsupported_parameter(part.path("file_id"), "send the image in 'image_url'")),
+        Some(_) => Err(unsupported_parameter(
+            part.path("file_id"),
+            "send the image in 'image_url'",
+        )),
         None => Err(missing(&part.path("image_url"))),
     }
 }
@@ -83,7 +108,9 @@ fn image<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>,
 fn file<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     let mut members = Vec::new();
     for key in ["file_id", "filename", "file_data"] {
-        let Some(text) = part.text(key)? else { continue };
+        let Some(text) = part.text(key)? else {
+            continue;
+        };
         let judged = match key {
             "file_data" => media.judge_content(text, MediaKind::File, || part.path(key))?,
             _ => Address::Unchanged(text),
@@ -94,17 +121,25 @@ fn file<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, 
         return Ok(ContentPart::File(members));
     }
     match part.text("file_url")? {
-        Some(_) => Err(unsupported_parameter(part.path("file_url"), "send the file in 'file_data'")),
+        Some(_) => Err(unsupported_parameter(
+            part.path("file_url"),
+            "send the file in 'file_data'",
+        )),
         None => Err(missing(&part.path("file_data"))),
     }
 }
 
 fn audio<'a>(part: &RequestObject<'a>, media: &Media) -> Result<ContentPart<'a>, Failure> {
     part.required("input_audio")?;
-    let audio = part.object("input_audio")?.ok_or_else(|| missing(&part.path("input_audio")))?;
+    let audio = part
+        .object("input_audio")?
+        .ok_or_else(|| missing(&part.path("input_audio")))?;
     let data = audio.required_text("data")?;
     let data = media.judge_content(data, MediaKind::Audio, || audio.path("data"))?;
-    Ok(ContentPart::Audio { data, format: audio.required_text("format")? })
+    Ok(ContentPart::Audio {
+        data,
+        format: audio.required_text("format")?,
+    })
 }
 
 #[cfg(test)]
@@ -121,23 +156,44 @@ mod tests {
         let read = |part: &str| {
             let body = format!(r#"{{"input":[{{"role":"user","content":[{part}]}}]}}"#);
             let options = Options::default();
-            ResponsesRequest::read_for(&Bytes::from(body), &options, ResponsesMode::Chat, None, &rules)
-                .map(|_| ())
-                .map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
+            ResponsesRequest::read_for(
+                &Bytes::from(body),
+                &options,
+                ResponsesMode::Chat,
+                None,
+                &rules,
+            )
+            .map(|_| ())
+            .map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
         };
         for (part, key) in [
             (r#"{"type":"input_image","image_url":"URL"}"#, "image_url"),
-            (r#"{"type":"input_file","filename":"a","file_data":"URL"}"#, "file_data"),
-            (r#"{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}}"#, "input_audio.data"),
+            (
+                r#"{"type":"input_file","filename":"a","file_data":"URL"}"#,
+                "file_data",
+            ),
+            (
+                r#"{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}}"#,
+                "input_audio.data",
+            ),
         ] {
-            for (url, is_good) in
-                [("https://example.com/a", true), ("http://10.0.0.1/", false), ("file:///etc/passwd", false)]
-            {
+            for (url, is_good) in [
+                ("https://example.com/a", true),
+                ("http://10.0.0.1/", false),
+                ("file:///etc/passwd", false),
+            ] {
                 let param = format!("input[0].content[0].{key}");
-                let expected = if is_good { Ok(()) } else { Err(("forbidden_media_url".to_owned(), param)) };
+                let expected = if is_good {
+                    Ok(())
+                } else {
+                    Err(("forbidden_media_url".to_owned(), param))
+                };
                 assert_eq!(read(&part.replace("URL", url)), expected, "{part} {url}");
             }
         }
-        assert_eq!(read(r#"{"type":"input_file","file_data":"iVBORw0="}"#), Ok(()));
+        assert_eq!(
+            read(r#"{"type":"input_file","file_data":"iVBORw0="}"#),
+            Ok(())
+        );
     }
 }

@@ -48,8 +48,14 @@ const LONGEST_ID: usize = 512;
 pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item<'a>, Failure> {
     let item = RequestObject::of(path, raw)?;
     let kind = item.text("type")?.map(|kind| kind.decoded());
-    if item.text("id")?.is_some_and(|id| id.decoded().len() > LONGEST_ID || id.decoded().contains('\0')) {
-        return Err(invalid(item.path("id"), "it must have at most 512 bytes, and no NUL"));
+    if item
+        .text("id")?
+        .is_some_and(|id| id.decoded().len() > LONGEST_ID || id.decoded().contains('\0'))
+    {
+        return Err(invalid(
+            item.path("id"),
+            "it must have at most 512 bytes, and no NUL",
+        ));
     }
     match kind.as_deref() {
         Some("message") => message(&item, &rules.media),
@@ -68,7 +74,9 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
             item.required("tools")?;
             item.objects("tools", rules.caps.tools).map(Item::Tools)
         }
-        Some("compaction") => item.required_text("encrypted_content").map(Item::Compaction),
+        Some("compaction") => item
+            .required_text("encrypted_content")
+            .map(Item::Compaction),
         Some(kind) => match HOSTED.iter().find(|hosted| **hosted == kind) {
             Some(kind) => match substitute(&item, kind, rules)? {
                 // The engine knows this search as a function.
@@ -92,11 +100,17 @@ fn message<'a>(item: &RequestObject<'a>, media: &Media) -> Result<Item<'a>, Fail
         "user" => Author::User,
         "assistant" => Author::Assistant,
         _ => {
-            let must = format!("it must be {}", alternatives(&["system", "developer", "user", "assistant"]));
+            let must = format!(
+                "it must be {}",
+                alternatives(&["system", "developer", "user", "assistant"])
+            );
             return Err(invalid(item.path("role"), &must));
         }
     };
-    Ok(Item::Message { role, parts: content::parts(item, "content", ContentPlace::Message, media)? })
+    Ok(Item::Message {
+        role,
+        parts: content::parts(item, "content", ContentPlace::Message, media)?,
+    })
 }
 
 fn reasoning<'a>(item: &RequestObject<'a>) -> Result<Item<'a>, Failure> {
@@ -108,13 +122,20 @@ fn reasoning<'a>(item: &RequestObject<'a>) -> Result<Item<'a>, Failure> {
 }
 
 /// Returns the texts of a list of parts that must all be text.
-fn texts<'a>(item: &RequestObject<'a>, key: &str, kinds: &[&str]) -> Result<Vec<Text<'a>>, Failure> {
-    let Some(raw) = item.get(key) else { return Ok(Vec::new()) };
+fn texts<'a>(
+    item: &RequestObject<'a>,
+    key: &str,
+    kinds: &[&str],
+) -> Result<Vec<Text<'a>>, Failure> {
+    let Some(raw) = item.get(key) else {
+        return Ok(Vec::new());
+    };
     let path = item.path(key);
     let mut texts = Vec::new();
     for (at, raw) in list(&path, raw, 10_000)?.into_iter().enumerate() {
         let part = RequestObject::of(format!("{path}[{at}]"), raw)?;
-        part.word("type", kinds)?.ok_or_else(|| missing(&part.path("type")))?;
+        part.word("type", kinds)?
+            .ok_or_else(|| missing(&part.path("type")))?;
         texts.push(part.required_text("text")?);
     }
     Ok(texts)
@@ -123,7 +144,9 @@ fn texts<'a>(item: &RequestObject<'a>, key: &str, kinds: &[&str]) -> Result<Vec<
 fn call<'a>(item: &RequestObject<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Failure> {
     Ok(Item::Call {
         id: item.required_name("call_id")?,
-        namespace: item.text("namespace")?.filter(|namespace| !namespace.is_empty()),
+        namespace: item
+            .text("namespace")?
+            .filter(|namespace| !namespace.is_empty()),
         name: item.required_name("name")?,
         arguments: ItemArguments::Text(item.required_text(key)?, kind),
     })
@@ -137,13 +160,23 @@ mod tests {
     fn an_id_has_at_most_512_bytes_and_no_nul() {
         let read = |id: &str| {
             let json = format!(r#"{{"role":"user","content":"x","id":"{id}"}}"#);
-            let item = item("input[0]".to_owned(), Raw::of(&json).unwrap(), &Rules::ANSWERED);
-            item.map(|_| ()).map_err(|failure| (failure.param.unwrap(), failure.message.into_owned()))
+            let item = item(
+                "input[0]".to_owned(),
+                Raw::of(&json).unwrap(),
+                &Rules::ANSWERED,
+            );
+            item.map(|_| ())
+                .map_err(|failure| (failure.param.unwrap(), failure.message.into_owned()))
         };
         assert_eq!(read(&"x".repeat(512)), Ok(()));
-        let message = "Invalid value for 'input[0].id': it must have at most 512 bytes, and no NUL.";
+        let message =
+            "Invalid value for 'input[0].id': it must have at most 512 bytes, and no NUL.";
         for id in ["x".repeat(513), "é".repeat(257), r"a\u0000".to_owned()] {
-            assert_eq!(read(&id), Err(("input[0].id".to_owned(), message.to_owned())), "{id}");
+            assert_eq!(
+                read(&id),
+                Err(("input[0].id".to_owned(), message.to_owned())),
+                "{id}"
+            );
         }
     }
 }

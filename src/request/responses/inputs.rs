@@ -32,13 +32,20 @@ impl Capabilities {
         token_ids: false,
         wants_parser: false,
         priority: PriorityOrder::Unread,
-        parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
+        parsers: EngineParsers {
+            tells_reasoning: false,
+            leaves_calls: false,
+        },
         hosted_items: false,
         limit_taken_off: 0,
     };
 
     /// Capabilities of the OpenAI service and of engines that follow it.
-    pub const SERVICE: Self = Self { verbosity: true, hosted_items: true, ..Self::PLAIN };
+    pub const SERVICE: Self = Self {
+        verbosity: true,
+        hosted_items: true,
+        ..Self::PLAIN
+    };
 }
 
 /// Order in which an engine takes requests by their field `priority` (engines E.2).
@@ -70,6 +77,12 @@ pub struct ChatInputs<'a> {
 
 impl Default for ChatInputs<'_> {
     fn default() -> Self {
-        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, skip_oldest: 0 }
+        Self {
+            history: &[],
+            resolved: &[],
+            unseal: &|_| None,
+            model_alias: None,
+            skip_oldest: 0,
+        }
     }
 }

@@ -52,7 +52,10 @@ impl<'a> Item<'a> {
     pub(super) fn introduced(self) -> Option<Vec<RequestObject<'a>>> {
         match self {
             Self::Tools(tools) | Self::FoundTools { tools, .. } => Some(tools),
-            Self::Hosted { substitute: Some(item), .. } => item.introduced(),
+            Self::Hosted {
+                substitute: Some(item),
+                ..
+            } => item.introduced(),
             _ => None,
         }
     }

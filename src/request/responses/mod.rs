@@ -215,18 +215,31 @@ impl ResponsesRequest {
         }
         let streaming = from.streaming()?;
         let settings = settings::read(&from)?;
-        let Items { input, references, dropped, tools } = items(&from, body, complete)?;
+        let Items {
+            input,
+            references,
+            dropped,
+            tools,
+        } = items(&from, body, complete)?;
         let tools = ResponsesTools::read(&from, &tools, options.unsupported_tools, way)?;
-        let ignored = ["context_management", "moderation"].into_iter().filter(|key| from.get(key).is_some());
+        let ignored = ["context_management", "moderation"]
+            .into_iter()
+            .filter(|key| from.get(key).is_some());
         let conversation = settings::conversation(&from)?;
         let previous_response_id = from.string("previous_response_id")?;
         if conversation.is_some() && previous_response_id.is_some() {
-            return Err(invalid("previous_response_id", "it excludes conversation; send one of the two"));
+            return Err(invalid(
+                "previous_response_id",
+                "it excludes conversation; send one of the two",
+            ));
         }
         let store = from.get("store").is_none() || from.flag("store")?;
         let background = from.flag("background")?;
         if background && !store {
-            return Err(invalid("background", "a response that is made in the background must be stored"));
+            return Err(invalid(
+                "background",
+                "a response that is made in the background must be stored",
+            ));
         }
         let dropped_places = tools.dropped_places();
         Ok(Self {
@@ -244,7 +257,11 @@ impl ResponsesRequest {
             ignored: ignored.map(ToOwned::to_owned).collect(),
             input,
             references,
-            echoed: echo::echoed_fields(body, |key| from.get(key).map(|field| field.value), &dropped_places),
+            echoed: echo::echoed_fields(
+                body,
+                |key| from.get(key).map(|field| field.value),
+                &dropped_places,
+            ),
             parallel: from
                 .get("parallel_tool_calls")
                 .map(|_| from.flag("parallel_tool_calls"))
@@ -252,7 +269,10 @@ impl ResponsesRequest {
             cache_key: from.string("prompt_cache_key")?,
             carried: native::CARRIED
                 .iter()
-                .filter_map(|key| from.get(key).map(|field| (*key, shared_value(body, field.value))))
+                .filter_map(|key| {
+                    from.get(key)
+                        .map(|field| (*key, shared_value(body, field.value)))
+                })
                 .collect(),
             response_messages: from.extensions().response_messages,
             unknown: from
@@ -278,14 +298,21 @@ impl ResponsesRequest {
 
     /// Returns true if the client sets `store: true` itself, or asks for background mode, which requires storage.
     pub fn insists_on_store(&self) -> bool {
-        self.background || self.echoed.iter().any(|(key, json)| *key == "store" && json == "true")
+        self.background
+            || self
+                .echoed
+                .iter()
+                .any(|(key, json)| *key == "store" && json == "true")
     }
 
     /// Adds the tools that earlier items of the conversation have introduced.
     ///
     /// # Errors
     /// Fails if a tool of another type has the name of one of them.
-    pub fn add_earlier_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    pub fn add_earlier_tools<'a>(
+        &mut self,
+        history: impl Iterator<Item = &'a str>,
+    ) -> Result<(), Failure> {
         let introduces =
             |item: &&str| item.contains("additional_tools") || item.contains("tool_search_output");
         for item in history.filter(introduces) {
@@ -307,13 +334,15 @@ impl ResponsesRequest {
     /// Removes hosted items from what is dropped, for an engine that reads them.
     pub fn accept_hosted_items(&mut self) {
         // Tools that an item introduces have longer names: `input[2].tools[0].mcp`.
-        self.dropped.retain(|what| !what.starts_with("input[") || what.contains("].tools["));
+        self.dropped
+            .retain(|what| !what.starts_with("input[") || what.contains("].tools["));
     }
 
     /// Stores the response if possible, whatever the client asked.
     pub fn force_store(&mut self) {
         self.store = true;
-        self.echoed.retain(|(key, json)| *key != "store" || json == "true");
+        self.echoed
+            .retain(|(key, json)| *key != "store" || json == "true");
     }
 
     /// Removes a field that the API does not name, so that it does not reach the engine.
@@ -327,7 +356,10 @@ impl ResponsesRequest {
     /// Fails on background mode, which requires a store.
     pub fn disable_store(&mut self) -> Result<(), Failure> {
         if self.background {
-            return Err(invalid("background", "responses are not stored, which it needs"));
+            return Err(invalid(
+                "background",
+                "responses are not stored, which it needs",
+            ));
         }
         self.store = false;
         self.echoed.retain(|(key, _)| *key != "store");
@@ -341,14 +373,19 @@ impl ResponsesRequest {
     /// Fails if the request names a conversation.
     pub fn without_conversations(&self) -> Result<(), Failure> {
         match self.conversation {
-            Some(_) => Err(unsupported_parameter("conversation", "conversations are not stored here")),
+            Some(_) => Err(unsupported_parameter(
+                "conversation",
+                "conversations are not stored here",
+            )),
             None => Ok(()),
         }
     }
 
     /// Returns true if the client wants no reasoning (`include_reasoning`).
     pub(super) fn hides_reasoning(&self) -> bool {
-        self.unknown.iter().any(|(key, json)| key == "include_reasoning" && json == "false")
+        self.unknown
+            .iter()
+            .any(|(key, json)| key == "include_reasoning" && json == "false")
     }
 
     /// Returns the request in the form of a chat request, reduced to the settings that affect how the answer is
@@ -367,7 +404,10 @@ impl ResponsesRequest {
             hides_reasoning: self.hides_reasoning(),
             constrained: self.is_constrained(),
             reasons: self.thinks(),
-            extensions: Extensions { response_messages: self.response_messages, ..Extensions::default() },
+            extensions: Extensions {
+                response_messages: self.response_messages,
+                ..Extensions::default()
+            },
             ..ChatRequest::default()
         }
     }
@@ -383,7 +423,11 @@ impl ResponsesRequest {
 
     /// Returns `instructions` as a JSON string, if there are any.
     fn instructions(&self) -> Option<&Bytes> {
-        let given = self.echoed.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json);
+        let given = self
+            .echoed
+            .iter()
+            .find(|(key, _)| *key == "instructions")
+            .map(|(_, json)| json);
         given.filter(|json| json.as_ref() != b"\"\"")
     }
 
@@ -398,7 +442,9 @@ impl ResponsesRequest {
 
     /// Iterates over the input items as JSON, as the client wrote them; input given as a string is one message.
     pub fn input(&self) -> impl Iterator<Item = &str> {
-        self.input.iter().map(|item| std::str::from_utf8(item).unwrap_or_default())
+        self.input
+            .iter()
+            .map(|item| std::str::from_utf8(item).unwrap_or_default())
     }
 
     /// Iterates over the input items like [`Self::input`], as shared buffers.
@@ -418,13 +464,20 @@ impl ResponsesRequest {
 fn shared_value(body: &Bytes, value: Raw<'_>) -> Bytes {
     const SMALL: usize = 4096;
     let value = value.get().as_bytes();
-    if value.len() < SMALL { Bytes::copy_from_slice(value) } else { body.slice_ref(value) }
+    if value.len() < SMALL {
+        Bytes::copy_from_slice(value)
+    } else {
+        body.slice_ref(value)
+    }
 }
 
 /// Fails on a parameter that this proxy does not support.
 fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     if from.get("prompt").is_some() {
-        return Err(unsupported_parameter("prompt", "prompt templates are not stored; send 'input'"));
+        return Err(unsupported_parameter(
+            "prompt",
+            "prompt templates are not stored; send 'input'",
+        ));
     }
     for field in from.extras().filter(|field| field.value.get() != "null") {
         if field.key == "n" && field.value.get() != "1" {
@@ -441,8 +494,12 @@ fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
 /// Fails on a field that neither the API nor the operator names, where such fields are refused. The extra fields
 /// of a WebSocket message belong to the API (wire-format 4.12).
 fn refused(from: &Checked<'_>, unknown: RequestUnknown) -> Result<(), Failure> {
-    let is_message = from.get("type").is_some_and(|kind| kind.value.get() == "\"response.create\"");
-    let mut others = from.unknown().filter(|key| !(is_message && matches!(*key, "type" | "generate")));
+    let is_message = from
+        .get("type")
+        .is_some_and(|kind| kind.value.get() == "\"response.create\"");
+    let mut others = from
+        .unknown()
+        .filter(|key| !(is_message && matches!(*key, "type" | "generate")));
     match others.next() {
         Some(key) if unknown == RequestUnknown::Reject => Err(refusals::unknown(key)),
         _ => Ok(()),
@@ -470,9 +527,14 @@ struct Items<'a> {
 
 fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Items<'a>, Failure> {
     let mut items = Items::default();
-    let continues = from.get("previous_response_id").is_some() || from.get("conversation").is_some();
+    let continues =
+        from.get("previous_response_id").is_some() || from.get("conversation").is_some();
     let Some(field) = from.get("input") else {
-        return if continues || !complete { Ok(items) } else { Err(missing("input")) };
+        return if continues || !complete {
+            Ok(items)
+        } else {
+            Err(missing("input"))
+        };
     };
     if Text::of(field.value).is_some() {
         let mut item = BytesMut::from(
@@ -486,14 +548,20 @@ fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Item
     if !field.value.get().starts_with('[') {
         return Err(invalid("input", "it must be a string or a list of items"));
     }
-    let all = from.limited("input", from.caps().messages, "max_messages")?.unwrap_or_default();
+    let all = from
+        .limited("input", from.caps().messages, "max_messages")?
+        .unwrap_or_default();
     if all.is_empty() && complete && !continues && from.get("instructions").is_none() {
         return Err(invalid("input", "it must not be empty"));
     }
     for (at, raw) in all.into_iter().enumerate() {
         match input::item(format!("input[{at}]"), raw, from.rules)? {
             Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
-            Item::Hosted { kind, substitute: None, .. } => items.dropped.push(format!("input[{at}].{kind}")),
+            Item::Hosted {
+                kind,
+                substitute: None,
+                ..
+            } => items.dropped.push(format!("input[{at}].{kind}")),
             item => items.tools.extend(item.introduced().unwrap_or_default()),
         }
         items.input.push(body.slice_ref(raw.get().as_bytes()));
@@ -506,9 +574,18 @@ mod tests {
     use super::*;
 
     fn read(members: &str, unknown: RequestUnknown) -> Result<ResponsesRequest, Failure> {
-        let options = Options { request_unknown: unknown, ..Options::default() };
+        let options = Options {
+            request_unknown: unknown,
+            ..Options::default()
+        };
         let body = Bytes::from(format!(r#"{{"model":"m","input":"a",{members}}}"#));
-        ResponsesRequest::read_for(&body, &options, ResponsesMode::Chat, None, &Arc::new(Rules::ANSWERED))
+        ResponsesRequest::read_for(
+            &body,
+            &options,
+            ResponsesMode::Chat,
+            None,
+            &Arc::new(Rules::ANSWERED),
+        )
     }
 
     #[test]
@@ -525,7 +602,11 @@ mod tests {
             match (read(members, RequestUnknown::Reject), param) {
                 (Ok(_), None) => {}
                 (Err(failure), Some(param)) => {
-                    assert_eq!(failure.code.as_deref(), Some("unknown_parameter"), "{members}");
+                    assert_eq!(
+                        failure.code.as_deref(),
+                        Some("unknown_parameter"),
+                        "{members}"
+                    );
                     assert_eq!(failure.param.as_deref(), Some(param), "{members}");
                 }
                 (result, _) => panic!("{members}: {result:?}"),
@@ -537,16 +618,30 @@ mod tests {
 
     #[test]
     fn without_a_store_the_answer_says_that_nothing_is_stored() {
-        for members in [r#""user":"u","store":true"#, r#""user":"u","store":false"#, r#""user":"u""#] {
+        for members in [
+            r#""user":"u","store":true"#,
+            r#""user":"u","store":false"#,
+            r#""user":"u""#,
+        ] {
             let mut request = read(members, RequestUnknown::Pass).unwrap();
             request.disable_store().unwrap();
             assert!(!request.store, "{members}");
-            let mut echoed: Vec<_> = request.echoed.iter().map(|(key, json)| (*key, json.as_ref())).collect();
+            let mut echoed: Vec<_> = request
+                .echoed
+                .iter()
+                .map(|(key, json)| (*key, json.as_ref()))
+                .collect();
             echoed.sort_unstable();
-            assert_eq!(echoed, [("store", &b"false"[..]), ("user", b"\"u\"")], "{members}");
+            assert_eq!(
+                echoed,
+                [("store", &b"false"[..]), ("user", b"\"u\"")],
+                "{members}"
+            );
         }
-        let failure =
-            read(r#""background":true"#, RequestUnknown::Pass).unwrap().disable_store().unwrap_err();
+        let failure = read(r#""background":true"#, RequestUnknown::Pass)
+            .unwrap()
+            .disable_store()
+            .unwrap_err();
         assert_eq!(failure.param.as_deref(), Some("background"));
     }
 
@@ -555,8 +650,14 @@ mod tests {
     fn summaries_come_beside_the_text_of_the_reasoning() {
         use ResponsesReasoning::{Both, Content, Summary};
         for (members, places) in [
-            (r#""reasoning":{"summary":"auto"}"#, [(Content, Both), (Summary, Summary), (Both, Both)]),
-            (r#""reasoning":{"effort":"low"}"#, [(Content, Content), (Summary, Summary), (Both, Both)]),
+            (
+                r#""reasoning":{"summary":"auto"}"#,
+                [(Content, Both), (Summary, Summary), (Both, Both)],
+            ),
+            (
+                r#""reasoning":{"effort":"low"}"#,
+                [(Content, Content), (Summary, Summary), (Both, Both)],
+            ),
         ] {
             let request = read(members, RequestUnknown::Pass).unwrap();
             for (option, place) in places {

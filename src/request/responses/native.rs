@@ -37,7 +37,8 @@ impl ResponsesRequest {
         takes: &Capabilities,
         options: &Options,
     ) -> Result<Bytes, Failure> {
-        let mut out = BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
+        let mut out =
+            BytesMut::with_capacity(self.input.iter().map(Bytes::len).sum::<usize>() + 1024);
         self.write_model(inputs, &mut out);
         out.extend_from_slice(b"\"input\":[");
         let mut number = 0;
@@ -56,12 +57,20 @@ impl ResponsesRequest {
             let limit = limit + takes.limit_taken_off;
             out.extend_from_slice(format!(",\"max_output_tokens\":{limit}").as_bytes());
         }
-        for (key, json) in self.carried.iter().filter(|(key, json)| *key != "instructions" || json != "\"\"")
+        for (key, json) in self
+            .carried
+            .iter()
+            .filter(|(key, json)| *key != "instructions" || json != "\"\"")
         {
             out.extend_from_slice(format!(",\"{key}\":").as_bytes());
             out.extend_from_slice(json);
         }
-        for (key, json) in self.settings.members.iter().filter(|(key, _)| *key == "user") {
+        for (key, json) in self
+            .settings
+            .members
+            .iter()
+            .filter(|(key, _)| *key == "user")
+        {
             out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
         }
         for (at, word) in self.settings.include_of_engine.iter().enumerate() {

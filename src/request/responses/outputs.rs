@@ -65,34 +65,64 @@ impl Outputs {
         let Some(list) = from.list("tool_outputs", MOST)? else {
             let whole = Raw::of(from.text.trim()).ok_or(Fault::InvalidJson)?;
             from.required("tool_call_id", true)?;
-            return Ok(Self { all: vec![output(&RequestObject::of("", whole)?, rules)?], stream });
+            return Ok(Self {
+                all: vec![output(&RequestObject::of("", whole)?, rules)?],
+                stream,
+            });
         };
-        if let Some(other) = ["tool_call_id", "output"].into_iter().find(|key| from.get(key).is_some()) {
-            return Err(invalid(other, "it excludes tool_outputs; send one of the two"));
+        if let Some(other) = ["tool_call_id", "output"]
+            .into_iter()
+            .find(|key| from.get(key).is_some())
+        {
+            return Err(invalid(
+                other,
+                "it excludes tool_outputs; send one of the two",
+            ));
         }
         if list.is_empty() {
             return Err(missing("tool_outputs[0]"));
         }
         let all = list.into_iter().enumerate();
-        let all = all.map(|(at, raw)| output(&RequestObject::of(format!("tool_outputs[{at}]"), raw)?, rules));
-        Ok(Self { all: all.collect::<Result<_, _>>()?, stream })
+        let all = all.map(|(at, raw)| {
+            output(
+                &RequestObject::of(format!("tool_outputs[{at}]"), raw)?,
+                rules,
+            )
+        });
+        Ok(Self {
+            all: all.collect::<Result<_, _>>()?,
+            stream,
+        })
     }
 }
 
 fn output(from: &RequestObject<'_>, rules: &Rules) -> Result<Output, Failure> {
-    let rooted = |failure: Failure| match failure.param.as_deref().and_then(|param| param.strip_prefix('.')) {
+    let rooted = |failure: Failure| match failure
+        .param
+        .as_deref()
+        .and_then(|param| param.strip_prefix('.'))
+    {
         Some(param) => {
             let (message, param) = (failure.message.replacen("'.", "'", 1), param.to_owned());
             failure.with_message(message).with_param(param)
         }
         None => failure,
     };
-    let call_id = from.required_name("tool_call_id").map_err(rooted)?.decoded().into_owned();
-    let parts = content::parts(from, "output", ContentPlace::Output, &rules.media).map_err(rooted)?;
+    let call_id = from
+        .required_name("tool_call_id")
+        .map_err(rooted)?
+        .decoded()
+        .into_owned();
+    let parts =
+        content::parts(from, "output", ContentPlace::Output, &rules.media).map_err(rooted)?;
     let mut json = BytesMut::new();
     write_items(&parts, "\n", &mut json);
     let param = from.path("tool_call_id").trim_start_matches('.').to_owned();
-    Ok(Output { call_id, param, output: String::from_utf8_lossy(&json).into_owned() })
+    Ok(Output {
+        call_id,
+        param,
+        output: String::from_utf8_lossy(&json).into_owned(),
+    })
 }
 
 /// Call at the end of an answer that still needs an output.
@@ -106,15 +136,18 @@ pub struct PendingCall {
 
 /// Returns the calls in a final response object, in order and without duplicate ids.
 pub fn calls(object: &str) -> Vec<PendingCall> {
-    let output =
-        json::raw_member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
+    let output = json::raw_member(object, "output")
+        .and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
     let call = |item: Raw<'_>| {
         let custom = match json::member(item.get(), "type")?.as_str() {
             "function_call" => false,
             "custom_tool_call" => true,
             _ => return None,
         };
-        Some(PendingCall { call_id: json::member(item.get(), "call_id")?, custom })
+        Some(PendingCall {
+            call_id: json::member(item.get(), "call_id")?,
+            custom,
+        })
     };
     distinct(output.unwrap_or_default().into_iter().filter_map(call))
 }
@@ -138,7 +171,11 @@ pub fn conversation(object: &str) -> Option<String> {
 /// Returns the input items for these outputs, as JSON.
 pub fn items<'a>(answered: impl Iterator<Item = (&'a PendingCall, &'a str)>) -> Vec<String> {
     let item = |(call, output): (&PendingCall, &str)| {
-        let kind = if call.custom { "custom_tool_call_output" } else { "function_call_output" };
+        let kind = if call.custom {
+            "custom_tool_call_output"
+        } else {
+            "function_call_output"
+        };
         let mut item = BytesMut::from(format!("{{\"type\":\"{kind}\",\"call_id\":").as_bytes());
         write_string(&call.call_id, &mut item);
         item.extend_from_slice(b",\"output\":");
@@ -198,7 +235,9 @@ pub fn continuing_body(
     };
     out.extend_from_slice(format!(",\"{key}\":").as_bytes());
     write_string(id, &mut out);
-    out.extend_from_slice(format!(",\"input\":[{}],\"stream\":{stream}}}", input.join(",")).as_bytes());
+    out.extend_from_slice(
+        format!(",\"input\":[{}],\"stream\":{stream}}}", input.join(",")).as_bytes(),
+    );
     out.freeze()
 }
 
@@ -216,7 +255,10 @@ mod tests {
     fn one_output_or_several() {
         let pair = |call: &str, output: &str| (call.to_owned(), output.to_owned());
         for (body, expected) in [
-            (r#"{"tool_call_id":"a","output":"x\u0041"}"#, vec![pair("a", "\"xA\"")]),
+            (
+                r#"{"tool_call_id":"a","output":"x\u0041"}"#,
+                vec![pair("a", "\"xA\"")],
+            ),
             (
                 r#" {"output":[{"type":"output_text","text":"x"},{"type":"output_text","text":"y"}],"tool_call_id":"a","stream":true}"#,
                 vec![pair("a", r#""x\ny""#)],
@@ -225,7 +267,10 @@ mod tests {
                 r#"{"tool_outputs":[{"tool_call_id":"a","output":"1"},{"tool_call_id":"b","output":[{"type":"input_image","image_url":"u"}]}]}"#,
                 vec![
                     pair("a", "\"1\""),
-                    pair("b", r#"[{"type":"input_image","image_url":"u","detail":"auto"}]"#),
+                    pair(
+                        "b",
+                        r#"[{"type":"input_image","image_url":"u","detail":"auto"}]"#,
+                    ),
                 ],
             ),
         ] {
@@ -241,10 +286,16 @@ mod tests {
             (r#"{"tool_call_id":1,"output":"x"}"#, "tool_call_id"),
             (r#"{"tool_call_id":"","output":"x"}"#, "tool_call_id"),
             (r#"{"tool_call_id":"a","output":1}"#, "output"),
-            (r#"{"tool_call_id":"a","output":[{"type":"refusal"}]}"#, "output[0].type"),
+            (
+                r#"{"tool_call_id":"a","output":[{"type":"refusal"}]}"#,
+                "output[0].type",
+            ),
             (r#"{"tool_outputs":[]}"#, "tool_outputs[0]"),
             (r#"{"tool_outputs":{}}"#, "tool_outputs"),
-            (r#"{"tool_outputs":[{"output":"x"}]}"#, "tool_outputs[0].tool_call_id"),
+            (
+                r#"{"tool_outputs":[{"output":"x"}]}"#,
+                "tool_outputs[0].tool_call_id",
+            ),
             (
                 r#"{"tool_outputs":[{"tool_call_id":"a","output":"x"},{"tool_call_id":"b","output":{}}]}"#,
                 "tool_outputs[1].output",
@@ -255,7 +306,11 @@ mod tests {
         ] {
             let failure = read(body).unwrap_err();
             assert_eq!(failure.param.as_deref(), Some(param), "{body}");
-            assert!(failure.message.contains(&format!("'{param}'")), "{}", failure.message);
+            assert!(
+                failure.message.contains(&format!("'{param}'")),
+                "{}",
+                failure.message
+            );
         }
         assert_eq!(read("[").unwrap_err().param, None);
     }
@@ -267,13 +322,28 @@ mod tests {
         let given = items(calls.iter().zip(["\"1\"", "[]"]));
         let request = r#"{"input":"x","model":"m\u0041","tools":[{"a": 1}],"stream":true,"include":[],"temperature":0.50,"text":null}"#;
         let kept = inherited_fields(request);
-        assert_eq!(kept, r#"{"model":"m\u0041","tools":[{"a": 1}],"text":null,"temperature":0.50}"#);
-        let body = continuing_body(&kept, "other", Predecessor::Response("resp_1"), &given, true);
+        assert_eq!(
+            kept,
+            r#"{"model":"m\u0041","tools":[{"a": 1}],"text":null,"temperature":0.50}"#
+        );
+        let body = continuing_body(
+            &kept,
+            "other",
+            Predecessor::Response("resp_1"),
+            &given,
+            true,
+        );
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
             r#"{"model":"mA","tools":[{"a": 1}],"temperature":0.50,"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"a","output":"1"},{"type":"custom_tool_call_output","call_id":"b","output":[]}],"stream":true}"#
         );
-        let body = continuing_body("{}", "other", Predecessor::Conversation("conv_1"), &[], false);
+        let body = continuing_body(
+            "{}",
+            "other",
+            Predecessor::Conversation("conv_1"),
+            &[],
+            false,
+        );
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
             r#"{"model":"other","conversation":"conv_1","input":[],"stream":false}"#

@@ -35,7 +35,11 @@ pub(super) fn open_reasoning(sealed: Text<'_>, unseal: Unseal<'_>) -> Option<Str
 
 /// Opens the summary of a compaction item at this path. Fails if the summary cannot be opened, because it replaces most
 /// of the conversation.
-pub(super) fn open_summary(sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
+pub(super) fn open_summary(
+    sealed: Text<'_>,
+    path: &str,
+    unseal: Unseal<'_>,
+) -> Result<String, Failure> {
     open(SUMMARY, sealed, unseal).ok_or_else(|| unreadable(format!("{path}.encrypted_content")))
 }
 
@@ -66,15 +70,24 @@ impl ResponsesRequest {
         let closed = |(_, json): &(Option<usize>, &str)| {
             json.contains("encrypted_content") && !self.is_readable(json, inputs.unseal)
         };
-        let unread: Vec<_> = earlier.chain(own).filter(closed).map(|(at, _)| at).collect();
+        let unread: Vec<_> = earlier
+            .chain(own)
+            .filter(closed)
+            .map(|(at, _)| at)
+            .collect();
         if rule == UnreadableReasoning::Refuse
             && let Some(at) = unread.first()
         {
             let own = |at| format!("input[{at}].encrypted_content");
-            return Err(unreadable(at.map_or_else(|| self.history_param().to_owned(), own)));
+            return Err(unreadable(
+                at.map_or_else(|| self.history_param().to_owned(), own),
+            ));
         }
         for at in &unread {
-            let place = at.map_or_else(|| self.history_param().to_owned(), |at| format!("input[{at}]"));
+            let place = at.map_or_else(
+                || self.history_param().to_owned(),
+                |at| format!("input[{at}]"),
+            );
             let name = format!("{place}.encrypted_content");
             if !self.dropped.contains(&name) {
                 self.dropped.push(name);
@@ -87,8 +100,13 @@ impl ResponsesRequest {
     fn is_readable(&self, item: &str, unseal: Unseal<'_>) -> bool {
         let item = Raw::of(item).map(|raw| input::item(String::new(), raw, &self.rules));
         match item {
-            Some(Ok(Item::Reasoning { content, sealed: Some(sealed), .. })) => {
-                content.iter().any(|text| !text.is_empty()) || open_reasoning(sealed, unseal).is_some()
+            Some(Ok(Item::Reasoning {
+                content,
+                sealed: Some(sealed),
+                ..
+            })) => {
+                content.iter().any(|text| !text.is_empty())
+                    || open_reasoning(sealed, unseal).is_some()
             }
             _ => true,
         }

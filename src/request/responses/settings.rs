@@ -57,7 +57,10 @@ pub(super) fn read(from: &Checked<'_>) -> Result<ResponsesSettings, Failure> {
         let reasoning = RequestObject::of("reasoning", field.value)?;
         let word = reasoning.text("summary")?.map(|word| word.decoded());
         summary = matches!(word.as_deref(), Some("auto" | "concise" | "detailed"));
-        if let Some(effort) = reasoning.text("effort")?.and_then(|_| reasoning.compact("effort")) {
+        if let Some(effort) = reasoning
+            .text("effort")?
+            .and_then(|_| reasoning.compact("effort"))
+        {
             members.push(("reasoning_effort", effort));
         }
     }
@@ -65,7 +68,14 @@ pub(super) fn read(from: &Checked<'_>) -> Result<ResponsesSettings, Failure> {
     from.string("safety_identifier")?;
     let user = from.get("user").or_else(|| from.get("safety_identifier"));
     members.extend(user.map(|field| ("user", compacted(field.value))));
-    Ok(ResponsesSettings { include, include_of_engine, truncation_auto, verbosity, summary, members })
+    Ok(ResponsesSettings {
+        include,
+        include_of_engine,
+        truncation_auto,
+        verbosity,
+        summary,
+        members,
+    })
 }
 
 /// Checks the numeric parameters, and adds those the client set to `members` as written.
@@ -81,7 +91,10 @@ fn sampling(
     from.top_logprobs("top_logprobs")?;
     if include.output_text_logprobs {
         members.push(("logprobs", "true".to_owned()));
-        members.extend(from.get("top_logprobs").map(|field| ("top_logprobs", compacted(field.value))));
+        members.extend(
+            from.get("top_logprobs")
+                .map(|field| ("top_logprobs", compacted(field.value))),
+        );
     }
     from.whole("max_tool_calls", 0..=100_000_000)?;
     Ok(())
@@ -89,12 +102,28 @@ fn sampling(
 
 fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> {
     let (mut include, mut of_engine) = (Include::default(), Vec::new());
-    for (at, raw) in from.list("include", 100)?.unwrap_or_default().into_iter().enumerate() {
-        let must = || invalid(format!("include[{at}]"), &format!("it must be {}", alternatives(INCLUDE)));
+    for (at, raw) in from
+        .list("include", 100)?
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        let must = || {
+            invalid(
+                format!("include[{at}]"),
+                &format!("it must be {}", alternatives(INCLUDE)),
+            )
+        };
         let word = Text::of(raw).ok_or_else(must)?.decoded();
-        let known = INCLUDE.iter().find(|known| **known == word).ok_or_else(must)?;
+        let known = INCLUDE
+            .iter()
+            .find(|known| **known == word)
+            .ok_or_else(must)?;
         include.as_chat_request(known);
-        let own = matches!(*known, "reasoning.encrypted_content" | "message.input_image.image_url");
+        let own = matches!(
+            *known,
+            "reasoning.encrypted_content" | "message.input_image.image_url"
+        );
         if !own && !of_engine.contains(known) {
             of_engine.push(*known);
         }
@@ -103,12 +132,22 @@ fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> 
 }
 
 /// Parses `text`: adds the format to `members` as `response_format`, and returns the verbosity.
-fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result<Option<String>, Failure> {
-    let Some(field) = from.get("text") else { return Ok(None) };
+fn text(
+    from: &Checked<'_>,
+    members: &mut Vec<(&'static str, String)>,
+) -> Result<Option<String>, Failure> {
+    let Some(field) = from.get("text") else {
+        return Ok(None);
+    };
     let text = RequestObject::of("text", field.value)?;
     if let Some(format) = text.object("format")? {
-        match format.word("type", &["text", "json_object", "json_schema"])?.as_deref() {
-            Some("json_object") => members.push(("response_format", r#"{"type":"json_object"}"#.to_owned())),
+        match format
+            .word("type", &["text", "json_object", "json_schema"])?
+            .as_deref()
+        {
+            Some("json_object") => {
+                members.push(("response_format", r#"{"type":"json_object"}"#.to_owned()))
+            }
             Some("json_schema") => members.push(("response_format", schema(&format)?)),
             Some(_) => {}
             None => return Err(missing(&format.path("type"))),
@@ -126,12 +165,25 @@ fn schema(format: &RequestObject<'_>) -> Result<String, Failure> {
     let mut json = r#"{"type":"json_schema","json_schema":{"#.to_owned();
     let all = [
         ("name", format.compact("name")),
-        ("schema", format.carried("schema")?.map(|raw| raw.get().to_owned())),
-        ("strict", format.flag("strict")?.map(|raw| raw.get().to_owned())),
+        (
+            "schema",
+            format.carried("schema")?.map(|raw| raw.get().to_owned()),
+        ),
+        (
+            "strict",
+            format.flag("strict")?.map(|raw| raw.get().to_owned()),
+        ),
         ("description", format.compact("description")),
     ];
-    for (at, (key, value)) in all.into_iter().filter_map(|(key, value)| Some((key, value?))).enumerate() {
-        json.push_str(&format!("{}\"{key}\":{value}", if at > 0 { "," } else { "" }));
+    for (at, (key, value)) in all
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .enumerate()
+    {
+        json.push_str(&format!(
+            "{}\"{key}\":{value}",
+            if at > 0 { "," } else { "" }
+        ));
     }
     json.push_str("}}");
     Ok(json)
@@ -139,14 +191,21 @@ fn schema(format: &RequestObject<'_>) -> Result<String, Failure> {
 
 /// Returns the conversation's id, given as a string or in an object.
 pub(super) fn conversation(from: &Checked<'_>) -> Result<Option<String>, Failure> {
-    let Some(field) = from.get("conversation") else { return Ok(None) };
+    let Some(field) = from.get("conversation") else {
+        return Ok(None);
+    };
     let id = match Text::of(field.value) {
         Some(id) if id.is_empty() => return Err(invalid("conversation", "it must not be empty")),
         Some(id) => id,
         None if field.value.get().starts_with('{') => {
             RequestObject::of("conversation", field.value)?.required_name("id")?
         }
-        None => return Err(invalid("conversation", "it must be a string or an object with an id")),
+        None => {
+            return Err(invalid(
+                "conversation",
+                "it must be a string or an object with an id",
+            ));
+        }
     };
     Ok(Some(id.decoded().into_owned()))
 }

@@ -26,11 +26,19 @@ pub(super) fn substitute<'a>(
         "local_shell_call_output" => {
             // The published schema has no `call_id` here: `id` is that of the call.
             let call = id(item, "call_id")?.map_or_else(|| id(item, "id"), |id| Ok(Some(id)))?;
-            Ok(output(call, item.text("output")?.map(|text| text.decoded().into_owned())))
+            Ok(output(
+                call,
+                item.text("output")?.map(|text| text.decoded().into_owned()),
+            ))
         }
-        "shell_call_output" => Ok(output(id(item, "call_id")?, item.get("output").map(compacted))),
+        "shell_call_output" => Ok(output(
+            id(item, "call_id")?,
+            item.get("output").map(compacted),
+        )),
         "apply_patch_call_output" => {
-            let status = item.text("status")?.map(|status| status.decoded().into_owned());
+            let status = item
+                .text("status")?
+                .map(|status| status.decoded().into_owned());
             let log = item.text("output")?.filter(|log| !log.is_empty());
             let told = status.map(|status| match log {
                 Some(log) => format!("{status}\n{}", log.decoded()),
@@ -39,7 +47,11 @@ pub(super) fn substitute<'a>(
             Ok(output(id(item, "call_id")?, told))
         }
         "tool_search_output" if item.get("tools").is_some() => Ok(Some(Item::FoundTools {
-            call: if is_clients(item)? { id(item, "call_id")? } else { None },
+            call: if is_clients(item)? {
+                id(item, "call_id")?
+            } else {
+                None
+            },
             tools: item.objects("tools", rules.caps.tools)?,
         })),
         _ => Ok(None),
@@ -52,7 +64,11 @@ fn is_clients(item: &RequestObject<'_>) -> Result<bool, Failure> {
 }
 
 /// Returns the call of a function with the object under `key` as its arguments.
-fn call<'a>(item: &RequestObject<'a>, name: &'static str, key: &str) -> Result<Option<Item<'a>>, Failure> {
+fn call<'a>(
+    item: &RequestObject<'a>,
+    name: &'static str,
+    key: &str,
+) -> Result<Option<Item<'a>>, Failure> {
     let arguments = item.get(key).filter(|value| value.get().starts_with('{'));
     let call = |(id, arguments)| Item::Call {
         id,
@@ -64,7 +80,10 @@ fn call<'a>(item: &RequestObject<'a>, name: &'static str, key: &str) -> Result<O
 }
 
 fn output<'a>(call: Option<Text<'a>>, told: Option<String>) -> Option<Item<'a>> {
-    call.zip(told).map(|(call, told)| Item::Output { call, parts: vec![ContentPart::Generated(told)] })
+    call.zip(told).map(|(call, told)| Item::Output {
+        call,
+        parts: vec![ContentPart::Generated(told)],
+    })
 }
 
 fn id<'a>(item: &RequestObject<'a>, key: &str) -> Result<Option<Text<'a>>, Failure> {

@@ -28,7 +28,11 @@ const KNOWN: &[&str] = &[
 ///
 /// # Errors
 /// Fails on a parameter that the compaction request does not have, and if there is no conversation to summarise.
-pub fn request(body: &Bytes, request: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
+pub fn request(
+    body: &Bytes,
+    request: &ResponsesRequest,
+    instructions: &str,
+) -> Result<Bytes, Failure> {
     let rules = Rules::ANSWERED;
     let from = Checked::of(body, KNOWN, &rules)?;
     from.only_known()?;

@@ -105,12 +105,20 @@ impl ResponsesTools {
         way: ResponsesMode,
     ) -> Result<Self, Failure> {
         let most = from.caps().tools;
-        let mut tools = Self { most, ..Self::default() };
-        let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
+        let mut tools = Self {
+            most,
+            ..Self::default()
+        };
+        let all = from
+            .limited("tools", most, "max_tools")?
+            .unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = RequestObject::of(format!("tools[{at}]"), raw)?;
             tools.add(&tool, Some(at))?;
-            let last = tools.hosted.last_mut().filter(|last| last.place == Some(at));
+            let last = tools
+                .hosted
+                .last_mut()
+                .filter(|last| last.place == Some(at));
             if let Some(last) = last.filter(|_| way == ResponsesMode::Native) {
                 let offered = parts::hosted(raw, &from.rules.media, tool.here())?;
                 last.offered = Raw::of(&offered).map(compacted);
@@ -123,7 +131,11 @@ impl ResponsesTools {
                 &format!("it may have at most {most} tools, those of namespaces included"),
             ));
         }
-        if let Some(left) = tools.left_out().next().filter(|_| policy == UnsupportedTools::Reject) {
+        if let Some(left) = tools
+            .left_out()
+            .next()
+            .filter(|_| policy == UnsupportedTools::Reject)
+        {
             return Err(left.refused());
         }
         tools.assign_wire_names()?;
@@ -150,7 +162,11 @@ impl ResponsesTools {
         let known = self.offers.len();
         tools.iter().try_for_each(|tool| self.add(tool, None))?;
         for offer in self.offers.split_off(known) {
-            if !self.offers.iter().any(|other| same(&other.tool, &offer.tool)) {
+            if !self
+                .offers
+                .iter()
+                .any(|other| same(&other.tool, &offer.tool))
+            {
                 self.offers.push(offer);
             }
         }
@@ -186,14 +202,20 @@ impl ResponsesTools {
             "custom" => (ToolKind::Custom, custom(tool)?),
             // Without `execution: "client"` the service would search.
             TOOL_SEARCH
-                if namespace.is_none() && tool.text("execution")?.is_some_and(|by| by == "client") =>
+                if namespace.is_none()
+                    && tool.text("execution")?.is_some_and(|by| by == "client") =>
             {
                 (ToolKind::Search, function(tool)?)
             }
             // The type appears in a response header: only the characters of API words are allowed.
             word if is_word(word) && word != "namespace" => {
                 let (path, kind) = (tool.here().to_owned(), word.to_owned());
-                self.hosted.push(Hosted { path, kind, place, offered: None });
+                self.hosted.push(Hosted {
+                    path,
+                    kind,
+                    place,
+                    offered: None,
+                });
                 return Ok(());
             }
             _ => return Err(invalid(tool.path("type"), "it must be the type of a tool")),
@@ -202,7 +224,11 @@ impl ResponsesTools {
             ToolKind::Search => TOOL_SEARCH.to_owned(),
             _ => tool.required_name("name")?.decoded().into_owned(),
         };
-        let called = CalledTool { namespace: namespace.map(ToOwned::to_owned), name, kind };
+        let called = CalledTool {
+            namespace: namespace.map(ToOwned::to_owned),
+            name,
+            kind,
+        };
         self.offers.push(OfferedFunction {
             wire_name: String::new(),
             tool: called,
@@ -217,14 +243,22 @@ impl ResponsesTools {
         let outside = |offer: &OfferedFunction| offer.tool.namespace.is_none();
         for inside in [false, true] {
             for at in 0..self.offers.len() {
-                let Some(offer) = self.offers.get_mut(at).filter(|offer| outside(offer) != inside) else {
+                let Some(offer) = self
+                    .offers
+                    .get_mut(at)
+                    .filter(|offer| outside(offer) != inside)
+                else {
                     continue;
                 };
                 let key = (offer.tool.namespace.clone(), offer.tool.name.clone());
                 if let Some(first) = self.by_name.get(&key).copied() {
-                    let first =
-                        self.offers.get(first).map(|first| (first.wire_name.clone(), first.tool.kind));
-                    let Some(offer) = self.offers.get_mut(at) else { continue };
+                    let first = self
+                        .offers
+                        .get(first)
+                        .map(|first| (first.wire_name.clone(), first.tool.kind));
+                    let Some(offer) = self.offers.get_mut(at) else {
+                        continue;
+                    };
                     match first {
                         Some((wire, kind)) if kind == offer.tool.kind => offer.wire_name = wire,
                         // Calls of the two tools would be indistinguishable.
@@ -237,9 +271,9 @@ impl ResponsesTools {
                 }
                 let wire = match &offer.tool.namespace {
                     None => offer.tool.name.clone(),
-                    Some(namespace) => {
-                        flat_name(namespace, &offer.tool.name, |name| self.by_wire.contains_key(name))
-                    }
+                    Some(namespace) => flat_name(namespace, &offer.tool.name, |name| {
+                        self.by_wire.contains_key(name)
+                    }),
                 };
                 offer.wire_name.clone_from(&wire);
                 self.by_wire.entry(wire).or_insert(at);
@@ -250,12 +284,19 @@ impl ResponsesTools {
     }
 
     fn choose(&self, from: &Checked<'_>) -> Result<ResponsesToolChoice, Failure> {
-        let Some(field) = from.get("tool_choice") else { return Ok(ResponsesToolChoice::Unset) };
+        let Some(field) = from.get("tool_choice") else {
+            return Ok(ResponsesToolChoice::Unset);
+        };
         if let Some(word) = Text::of(field.value) {
             return match word.decoded().as_ref() {
-                "required" => self.required().map(|()| ResponsesToolChoice::Word("required".to_owned())),
+                "required" => self
+                    .required()
+                    .map(|()| ResponsesToolChoice::Word("required".to_owned())),
                 word @ ("none" | "auto") => Ok(ResponsesToolChoice::Word(word.to_owned())),
-                _ => Err(invalid("tool_choice", "it must be none, auto, required or an object")),
+                _ => Err(invalid(
+                    "tool_choice",
+                    "it must be none, auto, required or an object",
+                )),
             };
         }
         let choice = RequestObject::of("tool_choice", field.value)?;
@@ -263,9 +304,11 @@ impl ResponsesTools {
             return self.allowed(&choice);
         }
         match self.chosen(&choice)? {
-            ChosenTool::Offers(all) => {
-                all.first().copied().map(ResponsesToolChoice::One).ok_or_else(|| unknown(&choice, ""))
-            }
+            ChosenTool::Offers(all) => all
+                .first()
+                .copied()
+                .map(ResponsesToolChoice::One)
+                .ok_or_else(|| unknown(&choice, "")),
             ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => Err(hosted.refused()),
             ChosenTool::Hosted(..) => Ok(ResponsesToolChoice::Hosted(compacted(field.value))),
         }
@@ -273,24 +316,32 @@ impl ResponsesTools {
 
     /// Fails if `required` leaves no tool to call.
     fn required(&self) -> Result<(), Failure> {
-        let any = !self.offers.is_empty() || self.hosted.iter().any(|hosted| hosted.offered.is_some());
+        let any =
+            !self.offers.is_empty() || self.hosted.iter().any(|hosted| hosted.offered.is_some());
         match (!any, self.left_out().next()) {
             (false, _) => Ok(()),
             (true, Some(left)) => Err(left.refused()),
-            (true, None) => Err(invalid("tool_choice", "it requires a call, but the request has no tools")),
+            (true, None) => Err(invalid(
+                "tool_choice",
+                "it requires a call, but the request has no tools",
+            )),
         }
     }
 
     fn allowed(&self, choice: &RequestObject<'_>) -> Result<ResponsesToolChoice, Failure> {
         let mode = choice.word("mode", &["auto", "required"])?;
-        let mode = mode
-            .map_or_else(|| choice.required("mode").map(|_| String::new()), |mode| Ok(mode.into_owned()))?;
+        let mode = mode.map_or_else(
+            || choice.required("mode").map(|_| String::new()),
+            |mode| Ok(mode.into_owned()),
+        )?;
         choice.required("tools")?;
         let (mut allowed, mut missed) = (Allowed::default(), None);
         for tool in choice.objects("tools", self.most)? {
             match self.chosen(&tool)? {
                 ChosenTool::Offers(all) => allowed.offers.extend(all),
-                ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),
+                ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => {
+                    missed = missed.or(Some(hosted))
+                }
                 ChosenTool::Hosted(at, _) => _ = allowed.hosted.insert(at),
             }
         }
@@ -311,7 +362,12 @@ impl ResponsesTools {
             "namespace" => {
                 let name = choice.required_name("name")?.decoded();
                 let of = |offer: &OfferedFunction| offer.tool.namespace.as_deref() == Some(&name);
-                let all = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).map(|(at, _)| at);
+                let all = self
+                    .offers
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, offer)| of(offer))
+                    .map(|(at, _)| at);
                 let all: Vec<_> = all.collect();
                 return if all.is_empty() {
                     Err(unknown(choice, &name))
@@ -324,16 +380,29 @@ impl ResponsesTools {
                 return Ok(ChosenTool::Offers(at.copied().into_iter().collect()));
             }
             kind => {
-                let found = self.hosted.iter().enumerate().find(|(_, hosted)| hosted.kind == kind);
+                let found = self
+                    .hosted
+                    .iter()
+                    .enumerate()
+                    .find(|(_, hosted)| hosted.kind == kind);
                 return found
                     .map(|(at, hosted)| ChosenTool::Hosted(at, hosted))
                     .ok_or_else(|| unknown(choice, kind));
             }
         };
         let name = choice.required_name("name")?.decoded().into_owned();
-        let namespace = choice.text("namespace")?.map(|namespace| namespace.decoded().into_owned());
-        let found = self.by_name.get(&(namespace, name.clone())).or_else(|| self.by_wire.get(&name));
-        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.tool.kind == expected);
+        let namespace = choice
+            .text("namespace")?
+            .map(|namespace| namespace.decoded().into_owned());
+        let found = self
+            .by_name
+            .get(&(namespace, name.clone()))
+            .or_else(|| self.by_wire.get(&name));
+        let fits = |at: &&usize| {
+            self.offers
+                .get(**at)
+                .is_some_and(|offer| offer.tool.kind == expected)
+        };
         match found.filter(fits) {
             Some(at) => Ok(ChosenTool::Offers(vec![*at])),
             None => Err(unknown(choice, &name)),
@@ -350,33 +419,49 @@ enum ChosenTool<'a> {
 impl Hosted {
     fn refused(&self) -> Failure {
         let param = format!("{}.type", self.path);
-        unsupported_value(param, &format!("the engine does not serve tools of type {}", self.kind))
+        unsupported_value(
+            param,
+            &format!("the engine does not serve tools of type {}", self.kind),
+        )
     }
 }
 
 fn unknown(choice: &RequestObject<'_>, name: &str) -> Failure {
     let name: String = name.chars().take(LONGEST).collect();
     let message = format!("Tool choice '{name}' not found in 'tools' parameter.");
-    Failure::from(Fault::InvalidRequest).with_message(message).with_param(choice.here())
+    Failure::from(Fault::InvalidRequest)
+        .with_message(message)
+        .with_param(choice.here())
 }
 
 impl ResponsesTools {
     /// Returns the tool behind a name on the wire; an unknown name is a function of that name.
     pub fn called(&self, wire_name: &str) -> CalledTool {
-        let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
-        let unknown = || CalledTool { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
+        let offer = self
+            .by_wire
+            .get(wire_name)
+            .and_then(|at| self.offers.get(*at));
+        let unknown = || CalledTool {
+            namespace: None,
+            name: wire_name.to_owned(),
+            kind: ToolKind::Function,
+        };
         offer.map_or_else(unknown, |offer| offer.tool.clone())
     }
 
     /// Iterates over the names on the wire, with the tool behind each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CalledTool)> {
-        self.offers.iter().map(|offer| (offer.wire_name.as_str(), &offer.tool))
+        self.offers
+            .iter()
+            .map(|offer| (offer.wire_name.as_str(), &offer.tool))
     }
 
     /// Returns the wire name of the one function that the engine must call.
     pub fn forced(&self) -> Option<&str> {
         match &self.choice {
-            ResponsesToolChoice::One(at) => self.offers.get(*at).map(|offer| offer.wire_name.as_str()),
+            ResponsesToolChoice::One(at) => {
+                self.offers.get(*at).map(|offer| offer.wire_name.as_str())
+            }
             _ => None,
         }
     }
@@ -384,7 +469,10 @@ impl ResponsesTools {
     /// Returns the wire name of a tool, also of one that this request does not offer.
     pub(super) fn wire_name(&self, namespace: Option<&str>, name: &str) -> String {
         let key = (namespace.map(ToOwned::to_owned), name.to_owned());
-        match (self.by_name.get(&key).and_then(|at| self.offers.get(*at)), namespace) {
+        match (
+            self.by_name.get(&key).and_then(|at| self.offers.get(*at)),
+            namespace,
+        ) {
             (Some(offer), _) => offer.wire_name.clone(),
             (None, Some(namespace)) => flat_name(namespace, name, |_| false),
             (None, None) => key.1,
@@ -394,7 +482,10 @@ impl ResponsesTools {
     /// Returns what the model reads as the output of a search that found these tools: their names on the wire.
     pub(super) fn found(&self, tools: &[RequestObject<'_>]) -> String {
         let text = |tool: &RequestObject<'_>, key: &str| {
-            tool.text(key).ok().flatten().map(|text| text.decoded().into_owned())
+            tool.text(key)
+                .ok()
+                .flatten()
+                .map(|text| text.decoded().into_owned())
         };
         let mut names = Vec::new();
         for tool in tools {
@@ -420,7 +511,8 @@ impl ResponsesTools {
 
     /// Iterates over the tools left out, with path and type: `tools[3].web_search`.
     pub(super) fn dropped(&self) -> impl Iterator<Item = String> {
-        self.left_out().map(|left| format!("{}.{}", left.path, left.kind))
+        self.left_out()
+            .map(|left| format!("{}.{}", left.path, left.kind))
     }
 
     /// Returns the indices in `tools` of the tools left out.
@@ -447,14 +539,21 @@ impl ResponsesTools {
 
     /// Returns an upper bound for the length of the written tools, in bytes.
     fn length(&self) -> usize {
-        let offered = self.offered().map(|offer| offer.wire_name.len() + offer.rest.len() + 64);
-        offered.chain(self.offered_hosted().map(|tool| tool.len() + 1)).sum::<usize>() + 64
+        let offered = self
+            .offered()
+            .map(|offer| offer.wire_name.len() + offer.rest.len() + 64);
+        offered
+            .chain(self.offered_hosted().map(|tool| tool.len() + 1))
+            .sum::<usize>()
+            + 64
     }
 
     /// Returns true if the model must call a tool.
     pub(super) fn must_call(&self) -> bool {
         match &self.choice {
-            ResponsesToolChoice::Word(word) | ResponsesToolChoice::Only(_, word) => word == "required",
+            ResponsesToolChoice::Word(word) | ResponsesToolChoice::Only(_, word) => {
+                word == "required"
+            }
             ResponsesToolChoice::One(_) => true,
             ResponsesToolChoice::Unset | ResponsesToolChoice::Hosted(_) => false,
         }
@@ -471,14 +570,22 @@ impl ResponsesTools {
         out.reserve(self.length());
         let start = out.len();
         for offer in self.offered() {
-            out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
+            out.extend_from_slice(if out.len() > start {
+                b","
+            } else {
+                b",\"tools\":["
+            });
             out.extend_from_slice(before);
             write_string(&offer.wire_name, out);
             out.extend_from_slice(offer.rest.as_bytes());
             out.extend_from_slice(after);
         }
         for tool in self.offered_hosted() {
-            out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
+            out.extend_from_slice(if out.len() > start {
+                b","
+            } else {
+                b",\"tools\":["
+            });
             out.extend_from_slice(tool.as_bytes());
         }
         if out.len() == start {
@@ -492,7 +599,10 @@ impl ResponsesTools {
                 write_string(word, out);
             }
             ResponsesToolChoice::One(at) => {
-                let wire = self.offers.get(*at).map_or("", |offer| offer.wire_name.as_str());
+                let wire = self
+                    .offers
+                    .get(*at)
+                    .map_or("", |offer| offer.wire_name.as_str());
                 out.extend_from_slice(b",\"tool_choice\":");
                 out.extend_from_slice(before);
                 write_string(wire, out);
@@ -508,14 +618,24 @@ impl ResponsesTools {
 
     fn offered(&self) -> impl Iterator<Item = &OfferedFunction> {
         let allowed = self.allowed_only();
-        let is_allowed = move |at: &usize| allowed.is_none_or(|allowed| allowed.offers.contains(at));
-        self.offers.iter().enumerate().filter(move |(at, _)| is_allowed(at)).map(|(_, offer)| offer)
+        let is_allowed =
+            move |at: &usize| allowed.is_none_or(|allowed| allowed.offers.contains(at));
+        self.offers
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| is_allowed(at))
+            .map(|(_, offer)| offer)
     }
 
     fn offered_hosted(&self) -> impl Iterator<Item = &str> {
         let allowed = self.allowed_only();
-        let is_allowed = move |at: &usize| allowed.is_none_or(|allowed| allowed.hosted.contains(at));
-        let all = self.hosted.iter().enumerate().filter(move |(at, _)| is_allowed(at));
+        let is_allowed =
+            move |at: &usize| allowed.is_none_or(|allowed| allowed.hosted.contains(at));
+        let all = self
+            .hosted
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| is_allowed(at));
         all.filter_map(|(_, hosted)| hosted.offered.as_deref())
     }
 
@@ -529,9 +649,18 @@ impl ResponsesTools {
 
 /// Returns the members after a function's name. The schema stays byte for byte.
 fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
-    let known = |key: &str| tool.get(key).map_or(0, |raw| raw.get().len() + key.len() + 8);
-    let mut rest = BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
-    write_rest(tool.text("description")?, tool.carried("parameters")?, tool.flag("strict")?, &mut rest);
+    let known = |key: &str| {
+        tool.get(key)
+            .map_or(0, |raw| raw.get().len() + key.len() + 8)
+    };
+    let mut rest =
+        BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
+    write_rest(
+        tool.text("description")?,
+        tool.carried("parameters")?,
+        tool.flag("strict")?,
+        &mut rest,
+    );
     Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
@@ -540,7 +669,9 @@ fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
 fn custom(tool: &RequestObject<'_>) -> Result<String, Failure> {
     let mut rest = BytesMut::new();
     write_rest(tool.text("description")?, None, None, &mut rest);
-    rest.extend_from_slice(br#","parameters":{"type":"object","properties":{"input":{"type":"string""#);
+    rest.extend_from_slice(
+        br#","parameters":{"type":"object","properties":{"input":{"type":"string""#,
+    );
     if let Some(format) = tool.object("format")?
         && format.word("type", &["text", "grammar"])?.as_deref() == Some("grammar")
     {
@@ -558,7 +689,9 @@ fn custom(tool: &RequestObject<'_>) -> Result<String, Failure> {
 
 fn is_word(word: &str) -> bool {
     (1..=LONGEST).contains(&word.len())
-        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// Returns a flat name for a tool in a namespace. A name that is too long or already taken ends in a hash.
@@ -568,7 +701,10 @@ fn flat_name(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> Strin
         return full;
     }
     let head: String = full.chars().take(LONGEST - DIGITS - 1).collect();
-    format!("{head}_{}", ident::sha256_hex(format!("{namespace}\0{name}").as_bytes(), DIGITS))
+    format!(
+        "{head}_{}",
+        ident::sha256_hex(format!("{namespace}\0{name}").as_bytes(), DIGITS)
+    )
 }
 
 #[cfg(test)]
@@ -587,7 +723,11 @@ mod tests {
         assert_eq!(flat_name("a", &long, |_| false), format!("a__{long}"));
         let cut = flat_name("ab", &long, |_| false);
         assert_eq!((cut.len(), cut.starts_with("ab__xxx")), (64, true));
-        assert_ne!(cut, flat_name("ab", &format!("{long}x"), |_| false), "what was cut off counts");
+        assert_ne!(
+            cut,
+            flat_name("ab", &format!("{long}x"), |_| false),
+            "what was cut off counts"
+        );
         assert_ne!(
             flat_name("a", "b__c", |_| true),
             flat_name("a__b", "c", |_| true),
@@ -598,14 +738,17 @@ mod tests {
     fn tools(members: &str, way: ResponsesMode) -> ResponsesTools {
         let body = Bytes::from(format!(r#"{{"input":"a",{members}}}"#));
         let rules = Arc::new(Rules::ANSWERED);
-        ResponsesRequest::read_for(&body, &Options::default(), way, None, &rules).unwrap().tools
+        ResponsesRequest::read_for(&body, &Options::default(), way, None, &rules)
+            .unwrap()
+            .tools
     }
 
     #[test]
     fn a_call_is_required_by_every_form_of_the_choice_that_says_so() {
         let function = r#"{"type":"function","name":"f"}"#;
-        let allowed =
-            |mode: &str| format!(r#"{{"type":"allowed_tools","mode":"{mode}","tools":[{function}]}}"#);
+        let allowed = |mode: &str| {
+            format!(r#"{{"type":"allowed_tools","mode":"{mode}","tools":[{function}]}}"#)
+        };
         for (choice, must) in [
             ("null", false),
             (r#""auto""#, false),
@@ -616,14 +759,21 @@ mod tests {
             (&allowed("required"), true),
         ] {
             let members = format!("\"tools\":[{function}],\"tool_choice\":{choice}");
-            assert_eq!(tools(&members, ResponsesMode::Chat).must_call(), must, "{choice}");
+            assert_eq!(
+                tools(&members, ResponsesMode::Chat).must_call(),
+                must,
+                "{choice}"
+            );
         }
     }
 
     #[test]
     fn an_engine_with_this_api_is_offered_hosted_tools_too() {
         for (offered, written) in [
-            (r#"[{"type":"web_search"}]"#, r#","tools":[{"type":"web_search"}]"#),
+            (
+                r#"[{"type":"web_search"}]"#,
+                r#","tools":[{"type":"web_search"}]"#,
+            ),
             (
                 r#"[{"type":"web_search"},{"type":"code_interpreter"}]"#,
                 r#","tools":[{"type":"web_search"},{"type":"code_interpreter"}]"#,
@@ -636,7 +786,11 @@ mod tests {
         ] {
             let tools = tools(&format!("\"tools\":{offered}"), ResponsesMode::Native);
             let mut out = BytesMut::new();
-            assert_eq!(tools.write(ResponsesMode::Native, &mut out), !written.is_empty(), "{offered}");
+            assert_eq!(
+                tools.write(ResponsesMode::Native, &mut out),
+                !written.is_empty(),
+                "{offered}"
+            );
             assert_eq!(std::str::from_utf8(&out).unwrap(), written);
         }
     }

@@ -22,7 +22,10 @@ pub(super) fn turns<'a>(
     unseal: Unseal<'_>,
     hosted: bool,
 ) -> Result<Vec<InputTurn<'a>>, Failure> {
-    let items: Vec<_> = items.into_iter().map(|(path, item)| (path, read_as(item, hosted))).collect();
+    let items: Vec<_> = items
+        .into_iter()
+        .map(|(path, item)| (path, read_as(item, hosted)))
+        .collect();
     let called = items.iter().filter_map(|(_, item)| match item {
         Item::Call { id, .. } => Some(id.decoded().into_owned()),
         _ => None,
@@ -31,27 +34,48 @@ pub(super) fn turns<'a>(
     let mut turns: Vec<InputTurn<'a>> = Vec::new();
     for (path, item) in items {
         match item {
-            Item::Message { role: Author::Assistant, mut parts } => {
+            Item::Message {
+                role: Author::Assistant,
+                mut parts,
+            } => {
                 assistant(&mut turns).parts.append(&mut parts);
             }
-            Item::Message { role, parts } => turns.push(InputTurn::new(TurnRole::Author(role), parts)),
-            Item::Reasoning { content, sealed, summary } => {
+            Item::Message { role, parts } => {
+                turns.push(InputTurn::new(TurnRole::Author(role), parts))
+            }
+            Item::Reasoning {
+                content,
+                sealed,
+                summary,
+            } => {
                 add_reasoning(&content, sealed, &summary, unseal, &mut turns);
             }
-            Item::Call { id, namespace, name, arguments: given } => {
+            Item::Call {
+                id,
+                namespace,
+                name,
+                arguments: given,
+            } => {
                 let namespace = namespace.map(|namespace| namespace.decoded());
                 let name = tools.wire_name(namespace.as_deref(), &name.decoded());
                 let arguments = match given {
                     ItemArguments::Text(text, kind) => arguments(text, kind),
                     ItemArguments::Object(object) => compacted(object),
                 };
-                assistant(&mut turns).calls.push(InputCall { id, name: name.into(), arguments });
+                assistant(&mut turns).calls.push(InputCall {
+                    id,
+                    name: name.into(),
+                    arguments,
+                });
             }
             Item::Output { call, .. } if !called.contains(call.decoded().as_ref()) => {
                 let id = call.decoded();
-                let message = format!("No tool call found for function call output with call_id {id}.");
+                let message =
+                    format!("No tool call found for function call output with call_id {id}.");
                 let param = format!("{path}.call_id");
-                return Err(Failure::from(Fault::InvalidRequest).with_message(message).with_param(param));
+                return Err(Failure::from(Fault::InvalidRequest)
+                    .with_message(message)
+                    .with_param(param));
             }
             Item::Output { call, parts } => turns.push(InputTurn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
@@ -61,9 +85,10 @@ pub(super) fn turns<'a>(
                     vec![ContentPart::Generated(text)],
                 ));
             }
-            Item::FoundTools { call: Some(call), tools: found }
-                if called.contains(call.decoded().as_ref()) =>
-            {
+            Item::FoundTools {
+                call: Some(call),
+                tools: found,
+            } if called.contains(call.decoded().as_ref()) => {
                 let parts = vec![ContentPart::Generated(tools.found(&found))];
                 turns.push(InputTurn::new(TurnRole::Tool(call), parts));
             }
@@ -72,7 +97,8 @@ pub(super) fn turns<'a>(
             }
             // References are resolved and tools added by now; hosted items were reported when the request was
             // read.
-            Item::Reference(_) | Item::Hosted { .. } | Item::Tools(_) | Item::FoundTools { .. } => {}
+            Item::Reference(_) | Item::Hosted { .. } | Item::Tools(_) | Item::FoundTools { .. } => {
+            }
         }
     }
     Ok(turns)
@@ -82,7 +108,10 @@ pub(super) fn turns<'a>(
 /// substitute, if it has one.
 fn read_as(item: Item<'_>, hosted: bool) -> Item<'_> {
     match item {
-        Item::Hosted { substitute: Some(item), .. } if !hosted => *item,
+        Item::Hosted {
+            substitute: Some(item),
+            ..
+        } if !hosted => *item,
         item => item,
     }
 }
@@ -104,17 +133,29 @@ pub(super) fn drop_oldest(turns: &mut Vec<InputTurn<'_>>, mut count: usize) -> R
         false
     });
     let has_input = turns.iter().any(|turn| !turn.is_of_system());
-    if count > 0 || (!forgotten.is_empty() && !has_input) { Err(Fault::ContextLength.into()) } else { Ok(()) }
+    if count > 0 || (!forgotten.is_empty() && !has_input) {
+        Err(Fault::ContextLength.into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the assistant turn at the end, or starts one.
 fn assistant<'t, 'a>(turns: &'t mut Vec<InputTurn<'a>>) -> &'t mut InputTurn<'a> {
-    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(Author::Assistant)));
+    let open = turns
+        .last()
+        .is_some_and(|turn| matches!(turn.role, TurnRole::Author(Author::Assistant)));
     let at = if open { turns.len() - 1 } else { turns.len() };
     if !open {
-        turns.push(InputTurn::new(TurnRole::Author(Author::Assistant), Vec::new()));
+        turns.push(InputTurn::new(
+            TurnRole::Author(Author::Assistant),
+            Vec::new(),
+        ));
     }
-    #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "it is the last one, which was there or has been pushed"
+    )]
     &mut turns[at]
 }
 
@@ -128,7 +169,9 @@ fn add_reasoning(
 ) {
     let mut said = BytesMut::new();
     content.iter().for_each(|text| text.write(&mut said));
-    let opened = sealed.filter(|_| said.is_empty()).and_then(|sealed| open_reasoning(sealed, unseal));
+    let opened = sealed
+        .filter(|_| said.is_empty())
+        .and_then(|sealed| open_reasoning(sealed, unseal));
     if let Some(opened) = opened {
         Text::plain(&opened).write(&mut said);
     } else if said.is_empty() {
@@ -152,7 +195,9 @@ pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     let key = match kind {
         ToolKind::Custom => "{\"input\"",
         ToolKind::Function if decoded.trim().is_empty() => return "{}".to_owned(),
-        ToolKind::Function if decoded.trim_start().starts_with('{') && Raw::of(&decoded).is_some() => {
+        ToolKind::Function
+            if decoded.trim_start().starts_with('{') && Raw::of(&decoded).is_some() =>
+        {
             return decoded.into_owned();
         }
         ToolKind::Function | ToolKind::Search => "{\"_raw\"",
@@ -195,21 +240,37 @@ mod tests {
         let sent = |items: &[&str], skip_oldest: usize| {
             let body = Bytes::from(format!(r#"{{"model":"m","input":[{}]}}"#, items.join(",")));
             let options = Options::default();
-            let inputs = ChatInputs { skip_oldest, ..ChatInputs::default() };
+            let inputs = ChatInputs {
+                skip_oldest,
+                ..ChatInputs::default()
+            };
             let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
             let sent = request.chat(&inputs, &Capabilities::PLAIN, &options);
-            sent.map(|sent| String::from_utf8(sent.to_vec()).unwrap()).map_err(|failure| failure.fault)
+            sent.map(|sent| String::from_utf8(sent.to_vec()).unwrap())
+                .map_err(|failure| failure.fault)
         };
-        let chat = |messages: &[&str]| Ok(format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(",")));
+        let chat = |messages: &[&str]| {
+            Ok(format!(
+                r#"{{"model":"m","messages":[{}]}}"#,
+                messages.join(",")
+            ))
+        };
         let (a, b) = (user("a"), user("b"));
         assert_eq!(sent(&[&a, &b], 0), chat(&[&a, &b]));
         assert_eq!(sent(&[&a, &b], 1), chat(&[&b]));
         assert_eq!(sent(&[system, &a, &b], 1), chat(&[system, &b]));
         assert_eq!(sent(&[call, output, &b], 1), chat(&[&b]));
-        for (items, skip) in
-            [(&[a.as_str()][..], 1), (&[&a, &b], 2), (&[system, call, output], 1), (&[call, output], 1)]
-        {
-            assert_eq!(sent(items, skip), Err(Fault::ContextLength), "{items:?} {skip}");
+        for (items, skip) in [
+            (&[a.as_str()][..], 1),
+            (&[&a, &b], 2),
+            (&[system, call, output], 1),
+            (&[call, output], 1),
+        ] {
+            assert_eq!(
+                sent(items, skip),
+                Err(Fault::ContextLength),
+                "{items:?} {skip}"
+            );
         }
     }
 }

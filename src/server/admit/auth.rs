@@ -22,13 +22,20 @@ const LONGEST_MODEL: usize = 512;
 /// that its existence is not revealed.
 pub(in crate::server) fn no_such_model(name: &str) -> Failure {
     let message = format!("The model `{}` does not exist.", printable_name(name));
-    Failure::from(Fault::ModelNotFound).with_message(message).with_param("model")
+    Failure::from(Fault::ModelNotFound)
+        .with_message(message)
+        .with_param("model")
 }
 
 /// Returns the refusal of a model that the caller's plan does not have.
 fn not_included(name: &str) -> Failure {
-    let message = format!("The plan of this key does not include the model `{}`.", printable_name(name));
-    Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")
+    let message = format!(
+        "The plan of this key does not include the model `{}`.",
+        printable_name(name)
+    );
+    Failure::from(Fault::UsageNotIncluded)
+        .with_message(message)
+        .with_param("model")
 }
 
 /// Returns the refusal of a key, in OpenAI's wording, by which client libraries tell it from other errors (faults
@@ -62,21 +69,32 @@ impl ClientIdentity {
         family: RouteFamily,
         keys: Option<&Keyring>,
     ) -> Result<Self, Failure> {
-        let unknown = Self { family, caller: None, line_tenant: None, line_start: None };
+        let unknown = Self {
+            family,
+            caller: None,
+            line_tenant: None,
+            line_start: None,
+        };
         if let Some(line) = head.extensions.get::<LineIdentity>() {
             return unknown.of_line(head, line, keys);
         }
         let Some(keys) = keys else { return Ok(unknown) };
         // A mistyped path belongs to no family. Azure's header counts there all the same, so that the error
         // concerns the path and not the key.
-        let family =
-            if head.uri.path().starts_with("/openai/") { RouteFamily::Undated } else { RouteFamily::Plain };
+        let family = if head.uri.path().starts_with("/openai/") {
+            RouteFamily::Undated
+        } else {
+            RouteFamily::Plain
+        };
         let caller = match family.presented_key(&head.headers) {
             PresentedKey::Missing => return Err(Fault::MissingApiKey.into()),
             PresentedKey::Several => return Err(wrong_key("the request has more than one")),
             PresentedKey::Key(key) => keys.caller(key).ok_or_else(|| wrong_key(&masked(key)))?,
         };
-        Ok(Self { caller: Some(Arc::clone(caller)), ..unknown })
+        Ok(Self {
+            caller: Some(Arc::clone(caller)),
+            ..unknown
+        })
     }
 
     /// Adds the client who created the batch of a line. Fails if that client's key is no longer valid.
@@ -89,7 +107,9 @@ impl ClientIdentity {
         let caller = keys.map(|keys| {
             let revoked = "The key with which the batch was created is not valid any more.";
             let caller = keys.caller_with_counters(&line.caller);
-            let caller = caller.filter(|caller| caller.tenant == line.tenant).map(Arc::clone);
+            let caller = caller
+                .filter(|caller| caller.tenant == line.tenant)
+                .map(Arc::clone);
             caller.ok_or_else(|| Failure::from(Fault::InvalidApiKey).with_message(revoked))
         });
         Ok(Self {
@@ -102,8 +122,11 @@ impl ClientIdentity {
 
     /// Returns true if the client wants this request captured, and its key may do so.
     pub(in crate::server) fn wants_capture(&self, head: &request::Parts) -> bool {
-        let may_capture =
-            self.line_tenant.is_none() && self.caller.as_ref().is_some_and(|caller| caller.may_capture);
+        let may_capture = self.line_tenant.is_none()
+            && self
+                .caller
+                .as_ref()
+                .is_some_and(|caller| caller.may_capture);
         may_capture && head.headers.get(CAPTURE).is_some_and(|value| value == "1")
     }
 
@@ -122,23 +145,37 @@ impl ClientIdentity {
     }
 
     pub(in crate::server) fn may_use(&self, model: &str) -> bool {
-        self.caller.as_ref().is_none_or(|caller| caller.may_use(model))
+        self.caller
+            .as_ref()
+            .is_none_or(|caller| caller.may_use(model))
     }
 
     /// Returns true if the caller's key lists the models that it may use.
     pub(in crate::server) fn is_restricted(&self) -> bool {
-        self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty())
+        self.caller
+            .as_ref()
+            .is_some_and(|caller| !caller.models.is_empty())
     }
 
     /// Fails if the caller may not use the model, or if its name is too long.
     pub(in crate::server) fn check_model(&self, model: &str) -> Result<(), Failure> {
         if model.chars().nth(LONGEST_MODEL).is_some() {
-            return Err(invalid("model", &format!("it must have at most {LONGEST_MODEL} characters")));
+            return Err(invalid(
+                "model",
+                &format!("it must have at most {LONGEST_MODEL} characters"),
+            ));
         }
         if self.may_use(model) {
             return Ok(());
         }
-        let lacks = self.caller.as_ref().is_some_and(|caller| caller.excludes(model));
-        Err(if lacks { not_included(model) } else { no_such_model(model) })
+        let lacks = self
+            .caller
+            .as_ref()
+            .is_some_and(|caller| caller.excludes(model));
+        Err(if lacks {
+            not_included(model)
+        } else {
+            no_such_model(model)
+        })
     }
 }

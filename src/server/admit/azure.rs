@@ -45,7 +45,9 @@ pub(in crate::server) enum PresentedKey<'h> {
 /// Returns the key after the scheme `Bearer`, in upper or lower case (RFC 9110, 11.1); `None` for another scheme.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(SCHEME.len())?;
-    scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii_start())
+    scheme
+        .eq_ignore_ascii_case(SCHEME)
+        .then(|| key.trim_ascii_start())
 }
 
 /// Path prefix of each family, in the syntax of the router.
@@ -59,7 +61,11 @@ pub(in crate::server) const PREFIXES: [(RouteFamily, &str); 4] = [
 impl RouteFamily {
     /// Checks the deployment and the `api-version` of a request. Fails if its routes require one that is missing,
     /// malformed or not supported.
-    pub(in crate::server) fn check(self, head: &request::Parts, azure: &Azure) -> Result<(), Failure> {
+    pub(in crate::server) fn check(
+        self,
+        head: &request::Parts,
+        azure: &Azure,
+    ) -> Result<(), Failure> {
         if self.deployment(head).is_some_and(|name| name.is_empty()) {
             return Err(Fault::UnknownUrl.into());
         }
@@ -67,16 +73,22 @@ impl RouteFamily {
             return Ok(());
         }
         let unsupported = |what: String| {
-            Failure::from(Fault::UnsupportedApiVersion).with_message(what).with_param("api-version")
+            Failure::from(Fault::UnsupportedApiVersion)
+                .with_message(what)
+                .with_param("api-version")
         };
         let Some(version) = api_version(head) else {
-            return Err(unsupported("The query parameter 'api-version' is missing.".to_owned()));
+            return Err(unsupported(
+                "The query parameter 'api-version' is missing.".to_owned(),
+            ));
         };
         if !is_date(version) {
             let what = "The query parameter 'api-version' must be a date, YYYY-MM-DD or YYYY-MM-DD-preview.";
             return Err(unsupported(what.to_owned()));
         }
-        if !azure.api_versions.is_empty() && !azure.api_versions.iter().any(|known| known == version) {
+        if !azure.api_versions.is_empty()
+            && !azure.api_versions.iter().any(|known| known == version)
+        {
             let what = format!(
                 "The API version '{version}' is not supported; supported are {}.",
                 azure.api_versions.join(", ")
@@ -96,7 +108,12 @@ impl RouteFamily {
         if self != Self::Deployment {
             return None;
         }
-        let name = head.uri.path().strip_prefix("/openai/deployments/")?.split('/').next()?;
+        let name = head
+            .uri
+            .path()
+            .strip_prefix("/openai/deployments/")?
+            .split('/')
+            .next()?;
         Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
     }
 
@@ -117,7 +134,9 @@ impl RouteFamily {
     /// `authorization`.
     pub(in crate::server) fn presented_key(self, headers: &HeaderMap) -> PresentedKey<'_> {
         let azure = self != Self::Plain && headers.contains_key(API_KEY);
-        let mut all = headers.get_all(if azure { API_KEY } else { AUTHORIZATION }).iter();
+        let mut all = headers
+            .get_all(if azure { API_KEY } else { AUTHORIZATION })
+            .iter();
         let (first, second) = (all.next().map(HeaderValue::as_bytes), all.next());
         let key = if azure { first } else { first.and_then(bearer) };
         match key.filter(|key| !key.is_empty()) {
@@ -163,9 +182,16 @@ impl RouteFamily {
             headers.insert(HeaderName::from_static("x-ms-request-id"), id);
         }
         let listed = HeaderValue::from_str(&azure.api_versions.join(", ")).ok();
-        let versions = if azure.api_versions.is_empty() { version } else { listed };
+        let versions = if azure.api_versions.is_empty() {
+            version
+        } else {
+            listed
+        };
         for (name, value) in [
-            (HeaderName::from_static("x-ms-region"), HeaderValue::from_str(&azure.region).ok()),
+            (
+                HeaderName::from_static("x-ms-region"),
+                HeaderValue::from_str(&azure.region).ok(),
+            ),
             (CLIENT_REQUEST_ID, client_request_id),
             (HeaderName::from_static("api-supported-versions"), versions),
         ] {
@@ -179,7 +205,10 @@ impl RouteFamily {
 /// Returns the client's own id for the request, which the response repeats; `None` if it is longer than 128 bytes
 /// or not plain text.
 pub(in crate::server) fn client_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(CLIENT_REQUEST_ID).filter(|id| id.len() <= 128 && id.to_str().is_ok()).cloned()
+    headers
+        .get(CLIENT_REQUEST_ID)
+        .filter(|id| id.len() <= 128 && id.to_str().is_ok())
+        .cloned()
 }
 
 /// Returns the `api-version` of the query as a header value, if it is a valid version.
@@ -226,13 +255,21 @@ mod tests {
             (&[][..], Missing, Missing),
             (&[("authorization", "Bearer k")], Key(b"k"), Key(b"k")),
             (&[("authorization", "bEARER   k")], Key(b"k"), Key(b"k")),
-            (&[("authorization", "Bearer k l")], Key(b"another"), Key(b"another")),
+            (
+                &[("authorization", "Bearer k l")],
+                Key(b"another"),
+                Key(b"another"),
+            ),
             (&[("authorization", "Bearer")], Missing, Missing),
             (&[("authorization", "Bearerk")], Missing, Missing),
             (&[("authorization", "Basic az==")], Missing, Missing),
             (&[("authorization", "k")], Missing, Missing),
             (&[("authorization", "")], Missing, Missing),
-            (&[("authorization", "Bearer k"), ("authorization", "Bearer k")], Several, Several),
+            (
+                &[("authorization", "Bearer k"), ("authorization", "Bearer k")],
+                Several,
+                Several,
+            ),
             (&[("api-key", "k")], Missing, Key(b"k")),
             (&[("api-key", "Bearer k")], Missing, Key(b"another")),
             (&[("api-key", "")], Missing, Missing),
@@ -241,7 +278,11 @@ mod tests {
             (&[("x-api-key", "k")], Missing, Missing),
         ] {
             assert_eq!(shown(RouteFamily::Plain, lines), plain, "{lines:?}");
-            for family in [RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment] {
+            for family in [
+                RouteFamily::Undated,
+                RouteFamily::Dated,
+                RouteFamily::Deployment,
+            ] {
                 assert_eq!(shown(family, lines), azure, "{lines:?}");
             }
         }

@@ -26,7 +26,11 @@ pub(in crate::server) struct LineStart {
 impl LineStart {
     pub(in crate::server) fn begin(starting: &Arc<AtomicUsize>, seed: u64) -> Self {
         starting.fetch_add(1, Ordering::Relaxed);
-        Self { starting: Arc::clone(starting), is_over: AtomicBool::new(false), seed }
+        Self {
+            starting: Arc::clone(starting),
+            is_over: AtomicBool::new(false),
+            seed,
+        }
     }
 
     /// Notes that the line counts at its upstream, or has failed before.

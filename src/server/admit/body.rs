@@ -37,13 +37,20 @@ pub(in crate::server) async fn read(
         return Err(Fault::TooLarge.into());
     }
     if is_held {
-        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let bytes = body
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
         return Ok((bytes, app.admit.budget.share(0)?));
     }
     let mut share = app.admit.budget.share(declared)?;
     let timeouts = &app.config.timeouts;
     let end = Some(Instant::now() + *timeouts.client_body_total);
-    let timers = BodyTimers { end, ..BodyTimers::new(timeouts, Fault::InvalidJson) };
+    let timers = BodyTimers {
+        end,
+        ..BodyTimers::new(timeouts, Fault::InvalidJson)
+    };
     let bytes = collect(timers, body, limit, declared, &mut share).await?;
     Ok((bytes, share))
 }
@@ -100,7 +107,8 @@ pub(in crate::server) struct BodyTimers {
 impl BodyTimers {
     /// Returns the timers of a body that may take as long as it needs, as long as it comes at the least rate.
     pub(in crate::server) fn new(timeouts: &Timeouts, broken: Fault) -> Self {
-        let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
+        let milliseconds =
+            usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
         Self {
             idle: *timeouts.client_body_idle,
             width: *timeouts.client_body_window,
@@ -119,7 +127,9 @@ impl BodyTimers {
         &mut self,
         body: &mut Incoming,
     ) -> Result<Option<Bytes>, Failure> {
-        std::future::poll_fn(|cx| self.poll_piece(body, cx)).await.transpose()
+        std::future::poll_fn(|cx| self.poll_piece(body, cx))
+            .await
+            .transpose()
     }
 
     /// Returns the next piece of the body, which is never empty; `None` at its end. Fails if it is too slow or breaks off.
@@ -133,13 +143,18 @@ impl BodyTimers {
                 ready!(self.poll_late(cx));
                 return Poll::Ready(Some(Err(Fault::RequestTimeout.into())));
             };
-            let Some(frame) = frame else { return Poll::Ready(None) };
+            let Some(frame) = frame else {
+                return Poll::Ready(None);
+            };
             // The framing is broken, or the client has left and will not read this error.
             let Ok(frame) = frame else {
-                let broken = Failure::from(self.broken).with_message("The request body breaks off.");
+                let broken =
+                    Failure::from(self.broken).with_message("The request body breaks off.");
                 return Poll::Ready(Some(Err(broken)));
             };
-            let Some(piece) = frame.into_data().ok().filter(|piece| !piece.is_empty()) else { continue };
+            let Some(piece) = frame.into_data().ok().filter(|piece| !piece.is_empty()) else {
+                continue;
+            };
             self.in_window = self.in_window.saturating_add(piece.len());
             if let Some((_, since)) = self.waiting.take() {
                 self.left = self.left.saturating_sub(since.elapsed());
@@ -206,19 +221,31 @@ enum BodyContent {
 impl Body {
     /// Returns a body that consists of bytes at hand.
     pub(in crate::server) fn full(bytes: impl Into<OutputBuffer>) -> Self {
-        Self { content: BodyContent::Full(bytes.into()), recording: None, _busy: None }
+        Self {
+            content: BodyContent::Full(bytes.into()),
+            recording: None,
+            _busy: None,
+        }
     }
 
     /// Returns a body that relays an engine's answer while it arrives.
     pub(in crate::server) fn arriving(
         answer: Box<impl http_body::Body<Data = Bytes, Error = AbortedBody> + Send + 'static>,
     ) -> Self {
-        Self { content: BodyContent::Arriving(Box::into_pin(answer)), recording: None, _busy: None }
+        Self {
+            content: BodyContent::Arriving(Box::into_pin(answer)),
+            recording: None,
+            _busy: None,
+        }
     }
 
     /// Returns a body of bytes from any other stream, such as events from the store.
     pub(in crate::server) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { content: BodyContent::Stream(Box::pin(stream)), recording: None, _busy: None }
+        Self {
+            content: BodyContent::Stream(Box::pin(stream)),
+            recording: None,
+            _busy: None,
+        }
     }
 
     /// Records the bytes that are handed over.
@@ -228,7 +255,10 @@ impl Body {
 
     /// Keeps the connection marked as busy until the body is dropped.
     pub(in crate::server) fn keeping_busy(self, busy: ActiveRequest) -> Self {
-        Self { _busy: Some(busy), ..self }
+        Self {
+            _busy: Some(busy),
+            ..self
+        }
     }
 }
 
@@ -240,14 +270,17 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        let Self { content, recording, .. } = self.get_mut();
+        let Self {
+            content, recording, ..
+        } = self.get_mut();
         let frame = match content {
             BodyContent::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             BodyContent::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
             BodyContent::Arriving(answer) => answer.as_mut().poll_frame(cx),
-            BodyContent::Stream(stream) => {
-                stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
-            }
+            BodyContent::Stream(stream) => stream
+                .as_mut()
+                .poll_next(cx)
+                .map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         };
         if let (Some(recording), Poll::Ready(Some(Ok(frame)))) = (recording, &frame) {
             recording.answer_body(frame.data_ref().map_or(&[], |bytes| bytes));
@@ -265,7 +298,9 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            BodyContent::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            BodyContent::Full(bytes) => {
+                SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+            }
             BodyContent::Arriving(answer) => answer.size_hint(),
             BodyContent::Stream(_) => SizeHint::default(),
         }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
-    HeaderValue, ORIGIN, USER_AGENT, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, HeaderMap,
+    HeaderName, HeaderValue, ORIGIN, USER_AGENT, VARY,
 };
 use http::{Method, Response, StatusCode, request};
 
@@ -60,9 +60,15 @@ impl CorsRights {
         let listed = origin.filter(|origin| cors.lists(origin.as_bytes()));
         let allowed = match listed {
             Some(origin) => Some(origin.clone()),
-            None => origin.filter(|_| cors.is_any()).map(|_| HeaderValue::from_static("*")),
+            None => origin
+                .filter(|_| cors.is_any())
+                .map(|_| HeaderValue::from_static("*")),
         };
-        Self { is_on: cors.is_on(), allowed, with_credentials: listed.is_some() }
+        Self {
+            is_on: cors.is_on(),
+            allowed,
+            with_credentials: listed.is_some(),
+        }
     }
 
     /// Returns the answer to a preflight; `None` if the request is none or no origins are configured.
@@ -88,13 +94,19 @@ impl CorsRights {
         let mut response = Response::new(Bytes::new());
         *response.status_mut() = StatusCode::NO_CONTENT;
         let out = response.headers_mut();
-        out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
+        out.insert(
+            ACCESS_CONTROL_ALLOW_METHODS,
+            HeaderValue::from_static(METHODS),
+        );
         out.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
         // Client libraries send many headers, and new ones all the time; unknown headers are ignored anyway.
         if let Some(requested) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             out.insert(ACCESS_CONTROL_ALLOW_HEADERS, requested.clone());
         }
-        if headers.get(ASKS_PRIVATE).is_some_and(|requested| requested == "true") {
+        if headers
+            .get(ASKS_PRIVATE)
+            .is_some_and(|requested| requested == "true")
+        {
             out.insert(ALLOWS_PRIVATE, HeaderValue::from_static("true"));
         }
         out.insert(VARY, HeaderValue::from_static(VARIES));
@@ -106,11 +118,16 @@ impl CorsRights {
         if !self.is_on {
             return;
         }
-        headers.entry(VARY).or_insert(HeaderValue::from_static("origin"));
+        headers
+            .entry(VARY)
+            .or_insert(HeaderValue::from_static("origin"));
         let Some(allowed) = self.allowed else { return };
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
         if self.with_credentials {
-            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            headers.insert(
+                ACCESS_CONTROL_ALLOW_CREDENTIALS,
+                HeaderValue::from_static("true"),
+            );
         }
         if !headers.contains_key(ACCESS_CONTROL_ALLOW_METHODS) {
             let exposed = exposed(headers);
@@ -123,8 +140,11 @@ impl CorsRights {
 fn exposed(headers: &HeaderMap) -> HeaderValue {
     let known = |name: &str| EXPOSED.split(", ").any(|exposed| exposed == name);
     let limits = headers.keys().map(HeaderName::as_str);
-    let is_limit = |name: &str| name.starts_with("x-ratelimit-") || name.starts_with("anthropic-ratelimit-");
-    let mut more = limits.filter(|name| is_limit(name) && !known(name)).peekable();
+    let is_limit =
+        |name: &str| name.starts_with("x-ratelimit-") || name.starts_with("anthropic-ratelimit-");
+    let mut more = limits
+        .filter(|name| is_limit(name) && !known(name))
+        .peekable();
     if more.peek().is_none() {
         return HeaderValue::from_static(EXPOSED);
     }
@@ -142,7 +162,11 @@ pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Resul
         .get_all(ORIGIN)
         .iter()
         .all(|origin| is_own(origin, headers) || cors.allows(origin.as_bytes()));
-    if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
+    if may {
+        Ok(())
+    } else {
+        Err(foreign(headers, "may not open a WebSocket here"))
+    }
 }
 
 /// Checks the host of a request where no keys are checked. By DNS rebinding, a web page can give its own name the
@@ -151,7 +175,9 @@ pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Resul
 /// # Errors
 /// The host is one that a web page could have.
 pub(in crate::server) fn check_host(head: &request::Parts, cors: &Cors) -> Result<(), Failure> {
-    let Some(host) = foreign_host(head, |host| cors.allows_host(host)) else { return Ok(()) };
+    let Some(host) = foreign_host(head, |host| cors.allows_host(host)) else {
+        return Ok(());
+    };
     let message = format!(
         "The host '{host}' is neither an address nor listed. Without keys any web page could reach samewire by such a \
          name. If it is a name of this server, add it to cors.hosts (SAMEWIRE_CORS__HOSTS), or configure keys."
@@ -162,7 +188,11 @@ pub(in crate::server) fn check_host(head: &request::Parts, cors: &Cors) -> Resul
 /// Returns the first host that a request names and that may not be used, safe for a message.
 fn foreign_host(head: &request::Parts, may: impl Fn(&str) -> bool) -> Option<String> {
     let named = head.headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
-    let mut named = named.chain(head.uri.authority().map(|authority| authority.as_str().as_bytes()));
+    let mut named = named.chain(
+        head.uri
+            .authority()
+            .map(|authority| authority.as_str().as_bytes()),
+    );
     let host = named.find(|host| !std::str::from_utf8(host).is_ok_and(&may))?;
     Some(printable(host, SHOWN))
 }
@@ -180,12 +210,23 @@ pub(in crate::server) fn check_form(head: &request::Parts, cors: &Cors) -> Resul
         origin == b"null" || origin.starts_with(b"http://") || origin.starts_with(b"https://")
     };
     let mut origins = headers.get_all(ORIGIN).iter();
-    let is_foreign =
-        origins.any(|origin| is_web(origin) && !is_own(origin, headers) && !cors.allows(origin.as_bytes()));
+    let is_foreign = origins.any(|origin| {
+        is_web(origin) && !is_own(origin, headers) && !cors.allows(origin.as_bytes())
+    });
     let is_form = headers.get(CONTENT_TYPE).is_none_or(|label| {
-        let kind = label.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-        let forms = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
-        forms.iter().any(|form| kind.trim_ascii().eq_ignore_ascii_case(form.as_bytes()))
+        let kind = label
+            .as_bytes()
+            .split(|byte| *byte == b';')
+            .next()
+            .unwrap_or_default();
+        let forms = [
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/plain",
+        ];
+        forms
+            .iter()
+            .any(|form| kind.trim_ascii().eq_ignore_ascii_case(form.as_bytes()))
     });
     if head.method == Method::POST && is_foreign && is_form {
         return Err(foreign(headers, "may not send this"));
@@ -195,7 +236,9 @@ pub(in crate::server) fn check_form(head: &request::Parts, cors: &Cors) -> Resul
 
 /// Returns the failure for a page that is not allowed to do this.
 fn foreign(headers: &HeaderMap, what: &str) -> Failure {
-    let origin = headers.get(ORIGIN).map_or_else(String::new, |origin| printable(origin.as_bytes(), SHOWN));
+    let origin = headers
+        .get(ORIGIN)
+        .map_or_else(String::new, |origin| printable(origin.as_bytes(), SHOWN));
     let message = format!("Pages of the origin '{origin}' {what}: cors.origins does not list it.");
     Failure::from(Fault::Permission).with_message(message)
 }
@@ -207,7 +250,9 @@ fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
         return true;
     }
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
-    authority(origin).zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
+    authority(origin)
+        .zip(host)
+        .is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
 }
 
 /// Returns the part of an origin after its scheme.
@@ -246,11 +291,13 @@ impl AdminRefusal {
             )));
         }
         let is_listed = |origin: &HeaderValue| {
-            let authority = authority(origin).and_then(|authority| std::str::from_utf8(authority).ok());
+            let authority =
+                authority(origin).and_then(|authority| std::str::from_utf8(authority).ok());
             authority.is_some_and(|authority| hosts.lists(authority))
         };
         let mut origins = headers.get_all(ORIGIN).iter();
-        if let Some(origin) = origins.find(|origin| !is_own(origin, headers) && !is_listed(origin)) {
+        if let Some(origin) = origins.find(|origin| !is_own(origin, headers) && !is_listed(origin))
+        {
             return Some(Self::Page(format!(
                 "Pages of the origin '{}' get no answer here: only those of this address do, and of hosts in \
                  admin.hosts.\n",
@@ -258,11 +305,15 @@ impl AdminRefusal {
             )));
         }
         let is_other = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
-        let from_elsewhere = !headers.contains_key(ORIGIN) && headers.get_all(SITE).iter().any(is_other);
+        let from_elsewhere =
+            !headers.contains_key(ORIGIN) && headers.get_all(SITE).iter().any(is_other);
         // Browsers send no `sec-fetch-site` to plain-HTTP addresses in a network; a GET with an effect is never
         // for browsers.
-        let is_browser =
-            || headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+        let is_browser = || {
+            headers
+                .get(USER_AGENT)
+                .is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"))
+        };
         if from_elsewhere || head.uri.path() == "/drain/wait" && is_browser() {
             let why = "A browser sent this for a page of another site, or it is not for browsers. Only pages of this \
                        address, and of hosts in admin.hosts, get an answer.\n";
@@ -301,22 +352,82 @@ mod tests {
         ("http://evil.example/metrics", &[OWN], false),
         ("/drain", &[OWN, ("origin", "http://127.0.0.1:9090")], true),
         ("/drain", &[OWN, ("origin", "http://127.0.0.1:8080")], false),
-        ("/drain", &[OWN, ("origin", "https://samewire.internal")], true),
-        ("/drain", &[OWN, ("origin", "https://ops.example"), ("sec-fetch-site", "same-origin")], true),
         (
             "/drain",
-            &[REBOUND, ("origin", "http://evil.example:9090"), ("sec-fetch-site", "same-origin")],
+            &[OWN, ("origin", "https://samewire.internal")],
+            true,
+        ),
+        (
+            "/drain",
+            &[
+                OWN,
+                ("origin", "https://ops.example"),
+                ("sec-fetch-site", "same-origin"),
+            ],
+            true,
+        ),
+        (
+            "/drain",
+            &[
+                REBOUND,
+                ("origin", "http://evil.example:9090"),
+                ("sec-fetch-site", "same-origin"),
+            ],
             false,
         ),
         ("/drain", &[OWN, ("origin", "null")], false),
-        ("/drain", &[OWN, ("origin", "http://127.0.0.1:9090"), ("origin", "http://evil")], false),
+        (
+            "/drain",
+            &[
+                OWN,
+                ("origin", "http://127.0.0.1:9090"),
+                ("origin", "http://evil"),
+            ],
+            false,
+        ),
         ("/drain/wait", &[OWN], true),
-        ("/drain/wait", &[OWN, ("sec-fetch-site", "cross-site")], false),
-        ("/drain/wait", &[OWN, ("sec-fetch-site", "same-site")], false),
-        ("/drain/wait", &[OWN, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], false),
-        ("/drain/wait", &[OWN, ("user-agent", "kube-probe/1.34")], true),
-        ("/", &[OWN, ("sec-fetch-site", "none"), ("user-agent", "Mozilla/5.0")], true),
-        ("/metrics", &[OWN, ("sec-fetch-site", "same-origin"), ("user-agent", "Mozilla/5.0")], true),
+        (
+            "/drain/wait",
+            &[OWN, ("sec-fetch-site", "cross-site")],
+            false,
+        ),
+        (
+            "/drain/wait",
+            &[OWN, ("sec-fetch-site", "same-site")],
+            false,
+        ),
+        (
+            "/drain/wait",
+            &[
+                OWN,
+                ("sec-fetch-site", "none"),
+                ("user-agent", "Mozilla/5.0"),
+            ],
+            false,
+        ),
+        (
+            "/drain/wait",
+            &[OWN, ("user-agent", "kube-probe/1.34")],
+            true,
+        ),
+        (
+            "/",
+            &[
+                OWN,
+                ("sec-fetch-site", "none"),
+                ("user-agent", "Mozilla/5.0"),
+            ],
+            true,
+        ),
+        (
+            "/metrics",
+            &[
+                OWN,
+                ("sec-fetch-site", "same-origin"),
+                ("user-agent", "Mozilla/5.0"),
+            ],
+            true,
+        ),
         ("/metrics", &[OWN, ("sec-fetch-site", "cross-site")], false),
     ];
 
@@ -326,8 +437,14 @@ mod tests {
         let config = Config::read(text, &[&Overrides::default()]).unwrap();
         for &(path, lines, is_answered) in OPERATORS {
             let stranger = AdminRefusal::of(&head(path, lines), &config.admin_hosts);
-            assert_eq!(stranger.is_none(), is_answered, "{path} {lines:?}: {stranger:?}");
-            let (Some(AdminRefusal::Host(why)) | Some(AdminRefusal::Page(why))) = stranger else { continue };
+            assert_eq!(
+                stranger.is_none(),
+                is_answered,
+                "{path} {lines:?}: {stranger:?}"
+            );
+            let (Some(AdminRefusal::Host(why)) | Some(AdminRefusal::Page(why))) = stranger else {
+                continue;
+            };
             assert!(why.contains("admin.hosts"), "{why}");
         }
     }
@@ -339,7 +456,10 @@ mod tests {
         headers.insert("x-ratelimit-limit-requests", HeaderValue::from_static("1"));
         assert_eq!(exposed(&headers), EXPOSED);
         headers.insert("x-ratelimit-limit-images", HeaderValue::from_static("1"));
-        assert_eq!(exposed(&headers), format!("{EXPOSED}, x-ratelimit-limit-images"));
+        assert_eq!(
+            exposed(&headers),
+            format!("{EXPOSED}, x-ratelimit-limit-images")
+        );
     }
 
     #[test]

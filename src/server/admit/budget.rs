@@ -51,7 +51,9 @@ impl Budget {
         let quarter = memory
             .as_ref()
             .and_then(MemorySource::limit)
-            .map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX));
+            .map_or(usize::MAX, |limit| {
+                usize::try_from(limit / 4).unwrap_or(usize::MAX)
+            });
         let most = match limits.bodies_in_flight_bytes {
             0 => BODIES.min(quarter),
             given => given,
@@ -79,7 +81,11 @@ impl Budget {
 
     /// Takes bytes from the budget until the share is dropped. Fails if the budget is exhausted.
     pub(in crate::server) fn share(self: &Arc<Self>, bytes: usize) -> Result<BudgetShare, Failure> {
-        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0, spare: 0 };
+        let mut share = BudgetShare {
+            budget: Arc::clone(self),
+            bytes: 0,
+            spare: 0,
+        };
         share.take(bytes)?;
         Ok(share)
     }
@@ -91,8 +97,14 @@ impl Budget {
         let half = self.most / 2;
         let bytes = bytes.min(half);
         let fits = |taken: usize| taken.checked_add(bytes).filter(|all| *all <= half);
-        self.spare.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0, spare: bytes };
+        self.spare
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .ok()?;
+        let mut share = BudgetShare {
+            budget: Arc::clone(self),
+            bytes: 0,
+            spare: bytes,
+        };
         share.take(bytes).is_ok().then_some(share)
     }
 
@@ -100,12 +112,15 @@ impl Budget {
     pub(in crate::server) async fn watch(&self) {
         let Some(memory) = &self.memory else { return };
         loop {
-            let short = memory
-                .used_of_limit()
-                .is_some_and(|(used, limit)| used.saturating_mul(100) >= limit.saturating_mul(SHORT));
+            let short = memory.used_of_limit().is_some_and(|(used, limit)| {
+                used.saturating_mul(100) >= limit.saturating_mul(SHORT)
+            });
             if self.short.swap(short, Ordering::Relaxed) != short {
-                let what =
-                    if short { "memory is short: new requests are refused" } else { "memory suffices again" };
+                let what = if short {
+                    "memory is short: new requests are refused"
+                } else {
+                    "memory suffices again"
+                };
                 tracing::warn!("{what}");
             }
             tokio::time::sleep(LOOK).await;
@@ -125,7 +140,11 @@ impl BudgetShare {
     fn take(&mut self, more: usize) -> Result<(), Failure> {
         let budget = &self.budget;
         let fits = |taken: usize| taken.checked_add(more).filter(|all| *all <= budget.most);
-        if budget.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+        if budget
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_err()
+        {
             let message = "The proxy is at its limit of request bodies in memory.";
             return Err(Failure::from(Fault::Overloaded).with_message(message));
         }
@@ -152,11 +171,16 @@ impl Drop for BudgetShare {
     fn drop(&mut self) {
         self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
         self.budget.spare.fetch_sub(self.spare, Ordering::Relaxed);
-        self.budget.shown.add(-i64::try_from(self.bytes).unwrap_or(i64::MAX));
+        self.budget
+            .shown
+            .add(-i64::try_from(self.bytes).unwrap_or(i64::MAX));
     }
 }
 
-struct HeldBytes(Bytes, #[expect(dead_code, reason = "it is held for its drop")] Arc<BudgetShare>);
+struct HeldBytes(
+    Bytes,
+    #[expect(dead_code, reason = "it is held for its drop")] Arc<BudgetShare>,
+);
 
 impl AsRef<[u8]> for HeldBytes {
     fn as_ref(&self) -> &[u8] {

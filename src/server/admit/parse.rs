@@ -23,7 +23,10 @@ pub(in crate::server) async fn parse<T: Send + 'static>(
         return parse(body);
     }
     let body = body.clone();
-    match spawn_blocking(move || parse(&body)).await.map_err(tokio::task::JoinError::try_into_panic) {
+    match spawn_blocking(move || parse(&body))
+        .await
+        .map_err(tokio::task::JoinError::try_into_panic)
+    {
         Ok(parsed) => parsed,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         // The process is ending.
@@ -40,9 +43,16 @@ mod tests {
     async fn long_bodies_are_parsed_on_another_thread() {
         for (length, is_here) in [(0, true), (LONG - 1, true), (LONG, false)] {
             let body = Bytes::from(vec![b' '; length]);
-            let parsed = parse(&body, |body| Ok((body.len(), thread::current().id()))).await.unwrap();
-            assert_eq!((parsed.0, parsed.1 == thread::current().id()), (length, is_here));
-            let failed = parse(&body, |_| Err::<(), _>(Fault::InvalidJson.into())).await.unwrap_err();
+            let parsed = parse(&body, |body| Ok((body.len(), thread::current().id())))
+                .await
+                .unwrap();
+            assert_eq!(
+                (parsed.0, parsed.1 == thread::current().id()),
+                (length, is_here)
+            );
+            let failed = parse(&body, |_| Err::<(), _>(Fault::InvalidJson.into()))
+                .await
+                .unwrap_err();
             assert_eq!(failed.fault, Fault::InvalidJson);
         }
     }

@@ -36,7 +36,10 @@ pub(super) async fn create_batch(admitted: &Admitted<'_>, body: &[u8]) -> Result
     };
     let id = admitted.ids.stamp().id;
     let window = u64::try_from(app.config.batch.completion_window.as_millis()).unwrap_or(u64::MAX);
-    let key = Key { tenant, id: format!("batch_{id}").into() };
+    let key = Key {
+        tenant,
+        id: format!("batch_{id}").into(),
+    };
     let new = Batch {
         caller: caller.into(),
         input: request.input.as_str().into(),
@@ -53,9 +56,10 @@ pub(super) async fn create_batch(admitted: &Admitted<'_>, body: &[u8]) -> Result
             app.batches.wake();
             Ok(Bytes::from(created))
         }
-        Err(StoreError::NotFound) => {
-            Err(invalid("input_file_id", "there is no such file with the purpose batch"))
-        }
+        Err(StoreError::NotFound) => Err(invalid(
+            "input_file_id",
+            "there is no such file with the purpose batch",
+        )),
         Err(StoreError::TooMany) => {
             let message = format!("There may be {most} batches that have not ended.");
             Err(Failure::from(Fault::RateLimit).with_message(message))
@@ -75,20 +79,28 @@ fn batch_object(
     found: &Result<Batch, StoreError>,
     key: &Key,
 ) -> Result<Bytes, Failure> {
-    let batch = found.as_ref().map_err(|error| failure_of(admitted, error, "Batch", &key.id))?;
+    let batch = found
+        .as_ref()
+        .map_err(|error| failure_of(admitted, error, "Batch", &key.id))?;
     Ok(Bytes::from(object(batch)))
 }
 
 pub(super) async fn show_batch(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let (store, key) = object_key(admitted, "/batches/")?;
-    let found = store.batch(key.clone(), admitted.app.store_handle.now()).await;
+    let found = store
+        .batch(key.clone(), admitted.app.store_handle.now())
+        .await;
     batch_object(admitted, &found, &key)
 }
 
 pub(super) async fn list_batches(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let store = open_store(admitted)?;
     let (range, _) = list_request(admitted.head, BATCHES)?;
-    let more = PageRequest { limit: range.limit + 1, descending: true, ..range.clone() };
+    let more = PageRequest {
+        limit: range.limit + 1,
+        descending: true,
+        ..range.clone()
+    };
     let now = admitted.app.store_handle.now();
     let found = store.batches(admitted.tenant(), more, now).await;
     let found = found.map_err(|error| failure_of(admitted, &error, "Batch", ""))?;
@@ -105,7 +117,10 @@ pub(super) async fn cancel_batch(admitted: &Admitted<'_>) -> Result<Bytes, Failu
         && batch.status != BatchStatus::Cancelled
     {
         let ended = Facts::of(batch).ended_at.unwrap_or_else(|| seconds(now));
-        let message = format!("The batch is {} since {ended} and cannot be cancelled.", batch.status.name());
+        let message = format!(
+            "The batch is {} since {ended} and cannot be cancelled.",
+            batch.status.name()
+        );
         return Err(Failure::from(Fault::Conflict).with_message(message));
     }
     admitted.app.batches.wake();
@@ -131,16 +146,23 @@ pub(super) fn list_request(
     head: &request::Parts,
     (usual, most): (usize, usize),
 ) -> Result<(PageRequest, Option<FilePurpose>), Failure> {
-    let mut range = PageRequest { after: None, limit: usual, descending: true };
+    let mut range = PageRequest {
+        after: None,
+        limit: usual,
+        descending: true,
+    };
     let mut purpose = None;
     for (name, value) in form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()) {
         match (&*name, &*value) {
             (_, "") => {}
             ("after", id) => range.after = Some(id.into()),
             ("limit", limit) => {
-                let limit = limit.parse().ok().filter(|limit| (1..=most).contains(limit));
-                range.limit =
-                    limit.ok_or_else(|| invalid("limit", &format!("it must be from 1 to {most}")))?;
+                let limit = limit
+                    .parse()
+                    .ok()
+                    .filter(|limit| (1..=most).contains(limit));
+                range.limit = limit
+                    .ok_or_else(|| invalid("limit", &format!("it must be from 1 to {most}")))?;
             }
             ("order", "desc") => range.descending = true,
             ("order", "asc") => range.descending = false,
@@ -148,7 +170,12 @@ pub(super) fn list_request(
             ("purpose", "batch") => purpose = Some(FilePurpose::Batch),
             ("purpose", "batch_output") => purpose = Some(FilePurpose::BatchOutput),
             ("purpose", "user_data") => purpose = Some(FilePurpose::UserData),
-            ("purpose", _) => return Err(invalid("purpose", "it must be batch, batch_output or user_data")),
+            ("purpose", _) => {
+                return Err(invalid(
+                    "purpose",
+                    "it must be batch, batch_output or user_data",
+                ));
+            }
             _ => {}
         }
     }
@@ -160,13 +187,19 @@ pub(super) fn list(mut objects: Vec<(&str, String)>, limit: usize) -> Bytes {
     let has_more = objects.len() > limit;
     objects.truncate(limit);
     let quoted = |object: Option<&(&str, String)>| {
-        object.map_or_else(|| "null".to_owned(), |(id, _)| serde_json::to_string(id).unwrap_or_default())
+        object.map_or_else(
+            || "null".to_owned(),
+            |(id, _)| serde_json::to_string(id).unwrap_or_default(),
+        )
     };
     let (first, last) = (quoted(objects.first()), quoted(objects.last()));
     let mut out = String::from("{\"object\":\"list\",\"data\":[");
     for (at, (_, object)) in objects.iter().enumerate() {
         let _ = write!(out, "{}{object}", if at > 0 { "," } else { "" });
     }
-    let _ = write!(out, "],\"first_id\":{first},\"last_id\":{last},\"has_more\":{has_more}}}");
+    let _ = write!(
+        out,
+        "],\"first_id\":{first},\"last_id\":{last},\"has_more\":{has_more}}}"
+    );
     out.into()
 }

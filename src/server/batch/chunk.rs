@@ -31,18 +31,34 @@ pub(super) async fn chunk_with(
     line: u64,
     budget: &Arc<Budget>,
 ) -> Result<Next<HeldChunk>, StoreError> {
-    let Some((place, bytes)) = store.chunk_at(key.clone(), line).await? else { return Ok(Next::End) };
+    let Some((place, bytes)) = store.chunk_at(key.clone(), line).await? else {
+        return Ok(Next::End);
+    };
     let Some(share) = budget.spare(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
         return Ok(Next::NoRoom);
     };
     let read = store.chunks(key.clone(), place, 1).await?;
-    let chunk = read.into_iter().find(|chunk| chunk.place == place).ok_or(StoreError::NotFound)?;
-    let bytes = BudgetShare::hold(&Arc::new(share), Bytes::from_owner(Arc::<[u8]>::from(chunk.body)));
-    Ok(Next::Read(HeldChunk { first: chunk.first, lines: chunk.lines, bytes }))
+    let chunk = read
+        .into_iter()
+        .find(|chunk| chunk.place == place)
+        .ok_or(StoreError::NotFound)?;
+    let bytes = BudgetShare::hold(
+        &Arc::new(share),
+        Bytes::from_owner(Arc::<[u8]>::from(chunk.body)),
+    );
+    Ok(Next::Read(HeldChunk {
+        first: chunk.first,
+        lines: chunk.lines,
+        bytes,
+    }))
 }
 
 /// Returns the text of the chunk at a place. Fails if it is missing.
-pub(super) async fn chunk_text(store: &Store, key: &Key, place: u64) -> Result<Arc<str>, StoreError> {
+pub(super) async fn chunk_text(
+    store: &Store,
+    key: &Key,
+    place: u64,
+) -> Result<Arc<str>, StoreError> {
     let read = store.chunks(key.clone(), place, 1).await?;
     let chunk = read.into_iter().find(|chunk| chunk.place == place);
     chunk.map(|chunk| chunk.body).ok_or(StoreError::NotFound)

@@ -28,11 +28,16 @@ pub(super) async fn file_content(
     reply: &mut ClientReply,
 ) -> Result<Response<Body>, Failure> {
     let (store, key) = object_key(admitted, "/files/")?;
-    let found = store.file(key.clone(), admitted.app.store_handle.now()).await;
+    let found = store
+        .file(key.clone(), admitted.app.store_handle.now())
+        .await;
     let file = found.map_err(|error| failure_of(admitted, &error, "File", &key.id))?;
     let mut record = reply.take_record()?;
     record.answered_from_store();
-    let kind = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))]);
+    let kind = HeaderMap::from_iter([(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    )]);
     let head = record.success(&reply.passed).relayed(200, &kind);
     let body = StreamBody::new(content(store, file, record));
     Ok(head.map(|()| Body::arriving(Box::new(body))))
@@ -85,7 +90,9 @@ async fn next_chunk(store: &Store, key: &Key, line: u64, app: &App) -> Result<He
         () = app.cut() => return Err(Fault::Draining.into()),
     };
     read.map_err(|error| match error {
-        StoreError::NotFound => Failure::from(Fault::NotFound).with_message("The file was deleted."),
+        StoreError::NotFound => {
+            Failure::from(Fault::NotFound).with_message("The file was deleted.")
+        }
         error => {
             tracing::warn!(file = &*key.id, %error, "the content of a file cannot be read on");
             Fault::StoreUnavailable.into()

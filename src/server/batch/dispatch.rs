@@ -49,14 +49,29 @@ pub(in crate::server) fn queue() -> (mpsc::Sender<LineJob>, mpsc::Receiver<LineJ
 
 impl Dispatcher {
     pub(in crate::server) fn new(threads: Vec<mpsc::Sender<LineJob>>) -> Self {
-        Self { threads, next: AtomicUsize::new(0) }
+        Self {
+            threads,
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// Has a request answered by the next thread; `None` if the thread has ended or the request ended in a bug.
-    pub(super) async fn dispatch(&self, request: Request<Incoming>, limit: usize) -> Option<LineAnswer> {
+    pub(super) async fn dispatch(
+        &self,
+        request: Request<Incoming>,
+        limit: usize,
+    ) -> Option<LineAnswer> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) % self.threads.len().max(1);
         let (reply, answer) = oneshot::channel();
-        self.threads.get(at)?.send(LineJob { request, limit, reply }).await.ok()?;
+        self.threads
+            .get(at)?
+            .send(LineJob {
+                request,
+                limit,
+                reply,
+            })
+            .await
+            .ok()?;
         answer.await.ok()
     }
 }
@@ -71,9 +86,16 @@ pub(in crate::server) async fn serve_lines(
         // The thread stays until the line has ended.
         let count = BackgroundCount::begin(Arc::clone(&worker));
         let mut router = router.clone();
-        #[expect(clippy::disallowed_methods, reason = "it ends with the batch that waits for it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it ends with the batch that waits for it"
+        )]
         tokio::spawn(async move {
-            let LineJob { request, limit, mut reply } = job;
+            let LineJob {
+                request,
+                limit,
+                mut reply,
+            } = job;
             let answer = tokio::select! {
                 answer = answer(&mut router, request, limit) => answer,
                 () = reply.closed() => return,
@@ -90,8 +112,16 @@ async fn answer(router: &mut Router, request: Request<Incoming>, limit: usize) -
         Err(never) => match never {},
     };
     let (head, body) = response.into_parts();
-    let body = Limited::new(body, limit).collect().await.ok().map(Collected::to_bytes);
-    LineAnswer { status: head.status.as_u16(), headers: head.headers, body }
+    let body = Limited::new(body, limit)
+        .collect()
+        .await
+        .ok()
+        .map(Collected::to_bytes);
+    LineAnswer {
+        status: head.status.as_u16(),
+        headers: head.headers,
+        body,
+    }
 }
 
 impl LineAnswer {
@@ -106,7 +136,10 @@ impl LineAnswer {
 
     /// Returns the time that the answer asks to wait before another attempt.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        self.header(RETRY_AFTER.as_str())?.parse().ok().map(Duration::from_secs)
+        self.header(RETRY_AFTER.as_str())?
+            .parse()
+            .ok()
+            .map(Duration::from_secs)
     }
 
     /// Returns true if another attempt has no use.

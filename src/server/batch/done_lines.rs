@@ -21,7 +21,10 @@ impl DoneLines {
             let (first, last) = (first.parse().ok()?, last.parse::<u64>().ok()?);
             Some((first, last.checked_add(1)?))
         };
-        Self { cursor, ranges: ahead.split(',').filter_map(range).collect() }
+        Self {
+            cursor,
+            ranges: ahead.split(',').filter_map(range).collect(),
+        }
     }
 
     /// Returns the number of the first line that is not done.
@@ -79,7 +82,11 @@ mod tests {
         ] {
             assert!(!done.contains(number));
             done.insert(number);
-            assert_eq!((done.cursor(), &*done.ahead()), (cursor, ahead), "after {number}");
+            assert_eq!(
+                (done.cursor(), &*done.ahead()),
+                (cursor, ahead),
+                "after {number}"
+            );
             assert!(done.contains(number));
         }
         assert!(!done.contains(6) && !done.contains(8));
@@ -93,8 +100,14 @@ mod tests {
             // 7 and 1,000 have no common factor: each number comes once.
             let number = step * 7 % 1_000;
             let stored = DoneLines::read(done.cursor(), &done.ahead());
-            assert!(!stored.contains(number) && !done.contains(number), "{number}");
-            assert!((0..step).all(|step| stored.contains(step * 7 % 1_000)), "{number}");
+            assert!(
+                !stored.contains(number) && !done.contains(number),
+                "{number}"
+            );
+            assert!(
+                (0..step).all(|step| stored.contains(step * 7 % 1_000)),
+                "{number}"
+            );
             done.insert(number);
         }
         assert_eq!((done.cursor(), &*done.ahead()), (1_000, ""));
@@ -103,6 +116,11 @@ mod tests {
     #[test]
     fn a_range_that_cannot_be_read_is_not_done() {
         let done = DoneLines::read(2, "4,x,6-y,8-9,18446744073709551615");
-        assert_eq!((0..12).filter(|number| done.contains(*number)).collect::<Vec<_>>(), [0, 1, 4, 8, 9]);
+        assert_eq!(
+            (0..12)
+                .filter(|number| done.contains(*number))
+                .collect::<Vec<_>>(),
+            [0, 1, 4, 8, 9]
+        );
     }
 }

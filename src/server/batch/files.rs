@@ -29,7 +29,9 @@ pub(super) fn file_object(file: &StoredFile) -> String {
 
 pub(super) async fn show_file(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let (store, key) = object_key(admitted, "/files/")?;
-    let found = store.file(key.clone(), admitted.app.store_handle.now()).await;
+    let found = store
+        .file(key.clone(), admitted.app.store_handle.now())
+        .await;
     let file = found.map_err(|error| failure_of(admitted, &error, "File", &key.id))?;
     Ok(Bytes::from(file_object(&file)))
 }
@@ -37,8 +39,18 @@ pub(super) async fn show_file(admitted: &Admitted<'_>) -> Result<Bytes, Failure>
 pub(super) async fn list_files(admitted: &Admitted<'_>) -> Result<Bytes, Failure> {
     let store = open_store(admitted)?;
     let (range, purpose) = list_request(admitted.head, FILES)?;
-    let more = PageRequest { limit: range.limit + 1, ..range.clone() };
-    let found = store.files(admitted.tenant(), more, purpose, admitted.app.store_handle.now()).await;
+    let more = PageRequest {
+        limit: range.limit + 1,
+        ..range.clone()
+    };
+    let found = store
+        .files(
+            admitted.tenant(),
+            more,
+            purpose,
+            admitted.app.store_handle.now(),
+        )
+        .await;
     let found = found.map_err(|error| failure_of(admitted, &error, "File", ""))?;
     let objects = found.iter().map(|file| (&*file.key.id, file_object(file)));
     Ok(list(objects.collect(), range.limit))
@@ -52,9 +64,8 @@ pub(super) async fn delete_file(admitted: &Admitted<'_>) -> Result<Bytes, Failur
         Err(error) => Err(error),
     };
     deleted.map_err(|error| match error {
-        StoreError::Conflict => {
-            Failure::from(Fault::Conflict).with_message("A batch that has not ended reads this file.")
-        }
+        StoreError::Conflict => Failure::from(Fault::Conflict)
+            .with_message("A batch that has not ended reads this file."),
         error => failure_of(admitted, &error, "File", &key.id),
     })?;
     let deleted = members! { id: &*key.id, object: "file", deleted: true };

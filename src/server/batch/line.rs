@@ -41,7 +41,10 @@ pub(super) struct RunningLine {
 impl RunningLine {
     /// Returns the bytes of its body, and of the answer that is kept.
     pub(super) fn bytes(&self) -> usize {
-        let answer = self.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()?.body.as_ref());
+        let answer = self
+            .attempts
+            .as_ref()
+            .and_then(|attempts| attempts.answer.as_ref()?.body.as_ref());
         self.body.len() + answer.map_or(0, Bytes::len)
     }
 }
@@ -98,7 +101,10 @@ pub(super) fn target(app: &App, line: &RunningLine) -> ModelTarget {
 /// that are about to be sent.
 pub(super) fn has_room(app: &App, target: &ModelTarget) -> bool {
     let starting = app.batches.starting();
-    app.pool.has_spare(target, app.config.batch.upstream_requests.saturating_sub(starting))
+    app.pool.has_spare(
+        target,
+        app.config.batch.upstream_requests.saturating_sub(starting),
+    )
 }
 
 impl LineContext {
@@ -106,11 +112,17 @@ impl LineContext {
     pub(super) async fn run(self: Arc<Self>, mut line: RunningLine, slot: LineSlot) -> LineEnd {
         let app = self.present.app();
         let answer = match self.request(&line, &slot) {
-            Some(request) => self.dispatcher.dispatch(request, app.config.limits.max_answer_bytes).await,
+            Some(request) => {
+                self.dispatcher
+                    .dispatch(request, app.config.limits.max_answer_bytes)
+                    .await
+            }
             None => None,
         };
-        let (mut broken, pause) =
-            line.attempts.take().map_or((0, PAUSES.0), |before| (before.broken, before.pause));
+        let (mut broken, pause) = line
+            .attempts
+            .take()
+            .map_or((0, PAUSES.0), |before| (before.broken, before.pause));
         let status = answer.as_ref().map_or(500, |answer| answer.status);
         let is_final = answer.as_ref().is_some_and(LineAnswer::is_final);
         let again = match status {
@@ -125,16 +137,29 @@ impl LineContext {
         if !again || self.signals.cancel.load(Ordering::Relaxed) {
             return LineEnd::Result(self.outcome(&line, answer.as_ref()));
         }
-        let wait = answer.as_ref().and_then(LineAnswer::retry_after).unwrap_or(pause);
+        let wait = answer
+            .as_ref()
+            .and_then(LineAnswer::retry_after)
+            .unwrap_or(pause);
         let due = Instant::now() + wait.clamp(SHORTEST, PAUSES.1);
         let pause = (pause * 2).min(PAUSES.1);
-        line.attempts = Some(Box::new(Attempts { broken, pause, due, answer }));
+        line.attempts = Some(Box::new(Attempts {
+            broken,
+            pause,
+            due,
+            answer,
+        }));
         LineEnd::Again(line)
     }
 
     /// Returns the result of a line that is not tried again: its last answer.
     pub(super) fn result_without_retry(&self, line: &RunningLine) -> LineOutcome {
-        self.outcome(line, line.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()))
+        self.outcome(
+            line,
+            line.attempts
+                .as_ref()
+                .and_then(|attempts| attempts.answer.as_ref()),
+        )
     }
 
     fn request(&self, line: &RunningLine, slot: &LineSlot) -> Option<Request<Incoming>> {
@@ -153,22 +178,50 @@ impl LineContext {
         let text = answer.and_then(|answer| std::str::from_utf8(answer.body.as_ref()?).ok());
         // A line of the file has no line end inside.
         let body = text.and_then(Raw::of).map(json::compacted);
-        let body = body.as_deref().and_then(|body| serde_json::from_str::<&RawValue>(body).ok());
+        let body = body
+            .as_deref()
+            .and_then(|body| serde_json::from_str::<&RawValue>(body).ok());
         let Some((answer, body)) = answer.zip(body) else {
             let message = "The answer to this request broke off, or is not JSON.";
             return self.failed(line.number, &line.custom_id, "server_error", message);
         };
         let is_success = (200..300).contains(&answer.status);
-        let response = members! { status_code: answer.status, request_id: answer.request_id(), body };
+        let response =
+            members! { status_code: answer.status, request_id: answer.request_id(), body };
         let text = self.result(line.number, &line.custom_id, Some(response), None::<()>);
-        let usage = if is_success { usage(body.get()) } else { LineUsage::default() };
-        LineOutcome { number: line.number, text, is_success, usage }
+        let usage = if is_success {
+            usage(body.get())
+        } else {
+            LineUsage::default()
+        };
+        LineOutcome {
+            number: line.number,
+            text,
+            is_success,
+            usage,
+        }
     }
 
     /// Returns the result of a line that has no answer.
-    pub(super) fn failed(&self, number: u64, custom_id: &str, code: &str, message: &str) -> LineOutcome {
-        let text = self.result(number, custom_id, None::<()>, Some(members! { code, message: message }));
-        LineOutcome { number, text, is_success: false, usage: LineUsage::default() }
+    pub(super) fn failed(
+        &self,
+        number: u64,
+        custom_id: &str,
+        code: &str,
+        message: &str,
+    ) -> LineOutcome {
+        let text = self.result(
+            number,
+            custom_id,
+            None::<()>,
+            Some(members! { code, message: message }),
+        );
+        LineOutcome {
+            number,
+            text,
+            is_success: false,
+            usage: LineUsage::default(),
+        }
     }
 
     fn result(
@@ -191,26 +244,43 @@ impl LineContext {
 
 /// Returns the tokens that an answer says it took, by the names of either API.
 fn usage(body: &str) -> LineUsage {
-    let Some(usage) = Members::of(body).and_then(|body| Members::of(body.get("usage")?.get())) else {
+    let Some(usage) = Members::of(body).and_then(|body| Members::of(body.get("usage")?.get()))
+    else {
         return LineUsage::default();
     };
     let number = |members: &Members<'_>, names: [&str; 2]| {
-        names.into_iter().find_map(|name| json::integer(members.get(name)?)).unwrap_or(0)
+        names
+            .into_iter()
+            .find_map(|name| json::integer(members.get(name)?))
+            .unwrap_or(0)
     };
     let detail = |names: [&str; 2], name| {
-        let details = names.into_iter().find_map(|name| Members::of(usage.get(name)?.get()));
+        let details = names
+            .into_iter()
+            .find_map(|name| Members::of(usage.get(name)?.get()));
         details.map_or(0, |details| number(&details, [name, name]))
     };
     LineUsage {
         input: number(&usage, ["prompt_tokens", "input_tokens"]),
-        cached: detail(["prompt_tokens_details", "input_tokens_details"], "cached_tokens"),
+        cached: detail(
+            ["prompt_tokens_details", "input_tokens_details"],
+            "cached_tokens",
+        ),
         output: number(&usage, ["completion_tokens", "output_tokens"]),
-        reasoning: detail(["completion_tokens_details", "output_tokens_details"], "reasoning_tokens"),
+        reasoning: detail(
+            ["completion_tokens_details", "output_tokens_details"],
+            "reasoning_tokens",
+        ),
     }
 }
 
 /// Returns a mistake in a line, whose number counts from 0.
-pub(super) fn mistake(code: &str, message: &str, param: Option<&str>, line: Option<u64>) -> LineError {
+pub(super) fn mistake(
+    code: &str,
+    message: &str,
+    param: Option<&str>,
+    line: Option<u64>,
+) -> LineError {
     LineError {
         code: code.to_owned(),
         message: message.to_owned(),

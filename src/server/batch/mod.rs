@@ -71,7 +71,9 @@ pub(super) async fn serve(
         _ => headers::check(&admitted.head.headers)?,
     }
     if what == BatchPath::Batches && method == Method::POST {
-        let bytes = body.read(admitted.app.config.limits.other_body_bytes, admitted, reply).await?;
+        let bytes = body
+            .read(admitted.app.config.limits.other_body_bytes, admitted, reply)
+            .await?;
         return Ok(reply.object(api::create_batch(admitted, &bytes).await?));
     }
     body.active_request.begin_answer();
@@ -89,14 +91,29 @@ pub(super) async fn serve(
 
 /// Returns the open store. Fails if it is not open.
 fn open_store(admitted: &Admitted<'_>) -> Result<Arc<Store>, Failure> {
-    admitted.app.store_handle.opened()?.ok_or_else(|| Fault::StoreUnavailable.into())
+    admitted
+        .app
+        .store_handle
+        .opened()?
+        .ok_or_else(|| Fault::StoreUnavailable.into())
 }
 
 /// Returns the store, and the key of the object that the path names after `before`.
 fn object_key(admitted: &Admitted<'_>, before: &str) -> Result<(Arc<Store>, Key), Failure> {
-    let rest = admitted.head.uri.path().split_once(before).map_or("", |(_, rest)| rest);
+    let rest = admitted
+        .head
+        .uri
+        .path()
+        .split_once(before)
+        .map_or("", |(_, rest)| rest);
     let id = decoded(rest.split('/').next().unwrap_or(rest));
-    Ok((open_store(admitted)?, Key { tenant: admitted.tenant(), id: id.into() }))
+    Ok((
+        open_store(admitted)?,
+        Key {
+            tenant: admitted.tenant(),
+            id: id.into(),
+        },
+    ))
 }
 
 /// Converts an error of the store; `what` and `id` name the object.

@@ -23,7 +23,11 @@ pub(in crate::server) async fn with_files(
 ) -> Result<Bytes, Failure> {
     let app = admitted.app;
     // Without batches there are no files, and no body is searched for them.
-    let named = if app.config.batch.enabled { named_files(&bytes) } else { Vec::new() };
+    let named = if app.config.batch.enabled {
+        named_files(&bytes)
+    } else {
+        Vec::new()
+    };
     if named.is_empty() {
         return Ok(bytes);
     }
@@ -47,14 +51,25 @@ pub(in crate::server) async fn with_files(
         }
     }
     // Memory is taken before anything is read: for the body, and meanwhile for the texts.
-    let (mut share, for_texts) = (app.admit.budget.share(size)?, app.admit.budget.share(texts_bytes)?);
+    let (mut share, for_texts) = (
+        app.admit.budget.share(size)?,
+        app.admit.budget.share(texts_bytes)?,
+    );
     let mut texts = HashMap::new();
     for (id, file) in files {
         if let Some(file) = file {
-            texts.insert(id, (file.name.as_ref().to_owned(), text_of(admitted, &store, &file).await?));
+            texts.insert(
+                id,
+                (
+                    file.name.as_ref().to_owned(),
+                    text_of(admitted, &store, &file).await?,
+                ),
+            );
         }
     }
-    let found = named.iter().filter_map(|named| Some((named, texts.get(named.id.as_str())?)));
+    let found = named
+        .iter()
+        .filter_map(|named| Some((named, texts.get(named.id.as_str())?)));
     if found.clone().next().is_none() {
         return Ok(bytes);
     }
@@ -65,8 +80,15 @@ pub(in crate::server) async fn with_files(
 }
 
 /// Returns a file of the tenant, without its text; `None` if it is not known.
-async fn named_file(admitted: &Admitted<'_>, store: &Store, id: &str) -> Result<Option<StoredFile>, Failure> {
-    let key = Key { tenant: admitted.tenant(), id: id.into() };
+async fn named_file(
+    admitted: &Admitted<'_>,
+    store: &Store,
+    id: &str,
+) -> Result<Option<StoredFile>, Failure> {
+    let key = Key {
+        tenant: admitted.tenant(),
+        id: id.into(),
+    };
     match store.file(key, admitted.app.store_handle.now()).await {
         Ok(file) => Ok(Some(file)),
         Err(StoreError::NotFound) => Ok(None),
@@ -74,11 +96,16 @@ async fn named_file(admitted: &Admitted<'_>, store: &Store, id: &str) -> Result<
     }
 }
 
-async fn text_of(admitted: &Admitted<'_>, store: &Store, file: &StoredFile) -> Result<String, Failure> {
+async fn text_of(
+    admitted: &Admitted<'_>,
+    store: &Store,
+    file: &StoredFile,
+) -> Result<String, Failure> {
     let (mut content, mut place) = (String::with_capacity(bytes_of(file)), 0);
     while place < file.chunks {
         let read = chunk_text(store, &file.key, place).await;
-        content.push_str(&read.map_err(|error| failure_of(admitted, &error, "File", &file.key.id))?);
+        content
+            .push_str(&read.map_err(|error| failure_of(admitted, &error, "File", &file.key.id))?);
         place += 1;
     }
     Ok(content)
@@ -90,5 +117,7 @@ fn bytes_of(file: &StoredFile) -> usize {
 
 fn too_large(id: &str) -> Failure {
     let message = format!("With the file {id} the request has more than limits.max_body_bytes.");
-    Failure::from(Fault::TooLarge).with_message(message).with_param("file_id")
+    Failure::from(Fault::TooLarge)
+        .with_message(message)
+        .with_param("file_id")
 }

@@ -27,7 +27,13 @@ impl LineQueue {
     /// Returns true if no more lines are to be read. `free` is the number of lines that could run beside those that do.
     pub(super) fn is_full(&self, free: usize) -> bool {
         let lines = self.tried.len() + self.untried.len();
-        let bytes = || self.tried.iter().chain(&self.untried).map(RunningLine::bytes).sum::<usize>();
+        let bytes = || {
+            self.tried
+                .iter()
+                .chain(&self.untried)
+                .map(RunningLine::bytes)
+                .sum::<usize>()
+        };
         lines >= FULL.0 || lines >= free && bytes() >= FULL.1
     }
 
@@ -42,7 +48,11 @@ impl LineQueue {
 
     /// Returns the lines among which a line waits.
     fn of(&mut self, line: &RunningLine) -> &mut VecDeque<RunningLine> {
-        if line.attempts.is_some() { &mut self.tried } else { &mut self.untried }
+        if line.attempts.is_some() {
+            &mut self.tried
+        } else {
+            &mut self.untried
+        }
     }
 
     /// Removes the first line that may be sent now, if there is one. `target` gives what it would be sent to, and
@@ -66,13 +76,28 @@ impl LineQueue {
             }
             has_room
         };
-        let is_due = |line: &RunningLine| line.attempts.as_ref().is_none_or(|attempts| attempts.due <= now);
-        if let Some(at) = self.tried.iter().position(|line| is_due(line) && has_room(line)) {
+        let is_due = |line: &RunningLine| {
+            line.attempts
+                .as_ref()
+                .is_none_or(|attempts| attempts.due <= now)
+        };
+        if let Some(at) = self
+            .tried
+            .iter()
+            .position(|line| is_due(line) && has_room(line))
+        {
             return self.tried.remove(at);
         }
-        let retries =
-            |line: &RunningLine| self.tried.iter().filter(|tried| tried.model == line.model).count();
-        let at = self.untried.iter().position(|line| retries(line) < most && has_room(line));
+        let retries = |line: &RunningLine| {
+            self.tried
+                .iter()
+                .filter(|tried| tried.model == line.model)
+                .count()
+        };
+        let at = self
+            .untried
+            .iter()
+            .position(|line| retries(line) < most && has_room(line));
         self.untried.remove(at?)
     }
 
@@ -91,12 +116,27 @@ mod tests {
 
     fn line(number: u64, model: &str) -> RunningLine {
         let (custom_id, model, body) = (String::new(), model.to_owned(), "0123456789".into());
-        RunningLine { number, custom_id, model, body, seed: number, attempts: None }
+        RunningLine {
+            number,
+            custom_id,
+            model,
+            body,
+            seed: number,
+            attempts: None,
+        }
     }
 
     fn tried(number: u64, model: &str, due: Instant) -> RunningLine {
-        let attempts = Attempts { broken: 0, pause: Duration::ZERO, due, answer: None };
-        RunningLine { attempts: Some(Box::new(attempts)), ..line(number, model) }
+        let attempts = Attempts {
+            broken: 0,
+            pause: Duration::ZERO,
+            due,
+            answer: None,
+        };
+        RunningLine {
+            attempts: Some(Box::new(attempts)),
+            ..line(number, model)
+        }
     }
 
     fn model(line: &RunningLine) -> String {
@@ -121,7 +161,10 @@ mod tests {
             calls.set(calls.get() + 1);
             model == "free"
         };
-        assert_eq!(queue.take(9, model, has_room).map(|line| line.number), Some(1));
+        assert_eq!(
+            queue.take(9, model, has_room).map(|line| line.number),
+            Some(1)
+        );
         assert_eq!(calls.get(), 2, "each model once");
         assert_eq!(taken(&mut queue, 9, &["free"]), [3, 5]);
         assert_eq!(taken(&mut queue, 9, &["busy"]), [0, 2, 4]);
@@ -134,7 +177,11 @@ mod tests {
         queue.push(line(0, "m"));
         queue.push(tried(1, "m", now + Duration::from_secs(600)));
         queue.push(tried(2, "m", now));
-        assert_eq!(taken(&mut queue, 1, &["m"]), [2], "one waits, so that no new one begins");
+        assert_eq!(
+            taken(&mut queue, 1, &["m"]),
+            [2],
+            "one waits, so that no new one begins"
+        );
         assert_eq!(taken(&mut queue, 2, &["m"]), [0]);
         assert_eq!(queue.take_tried().len(), 1);
         assert!(queue.is_empty());
@@ -149,13 +196,19 @@ mod tests {
         assert!(queue.is_full(1_000));
         let first = queue.take(9, model, |_| true).unwrap();
         assert!(!queue.is_full(1));
-        let large = |line: RunningLine| RunningLine { body: vec![b'x'; 1 << 20].into(), ..line };
+        let large = |line: RunningLine| RunningLine {
+            body: vec![b'x'; 1 << 20].into(),
+            ..line
+        };
         queue.put_back(large(first));
         let first = queue.take(9, model, |_| true).unwrap();
         assert_eq!(first.number, 0);
         queue = LineQueue::default();
         queue.push(first);
-        assert!(queue.is_full(1) && !queue.is_full(2), "slots that are free are filled");
+        assert!(
+            queue.is_full(1) && !queue.is_full(2),
+            "slots that are free are filled"
+        );
         queue.push(line(1, "m"));
         assert!(queue.is_full(2));
     }

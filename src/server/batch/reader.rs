@@ -35,13 +35,23 @@ impl LineText {
 impl LineReader {
     /// Creates a reader that begins with the line of this number.
     pub(super) fn new(store: Arc<Store>, key: Key, budget: Arc<Budget>, next: u64) -> Self {
-        Self { store, key, budget, next, chunk: None, at: 0 }
+        Self {
+            store,
+            key,
+            budget,
+            next,
+            chunk: None,
+            at: 0,
+        }
     }
 
     /// Reads the next line: its number, and its text without its end, which is a part of its chunk and stays in memory as
     /// long.
     pub(super) async fn next(&mut self) -> Result<Next<(u64, LineText)>, StoreError> {
-        let is_here = self.chunk.as_ref().is_some_and(|chunk| self.next < chunk.first + chunk.lines);
+        let is_here = self
+            .chunk
+            .as_ref()
+            .is_some_and(|chunk| self.next < chunk.first + chunk.lines);
         if !is_here {
             // The last one makes room before the next one comes.
             self.chunk = None;
@@ -58,13 +68,21 @@ impl LineReader {
             };
             self.chunk = Some(chunk);
         }
-        let Some(chunk) = &self.chunk else { return Ok(Next::End) };
+        let Some(chunk) = &self.chunk else {
+            return Ok(Next::End);
+        };
         let rest = chunk.bytes.get(self.at..).unwrap_or_default();
         let length = memchr::memchr(b'\n', rest).map_or(rest.len(), |end| end + 1);
         let line = rest.get(..length).unwrap_or_default();
-        let line =
-            if self.next == 0 { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line };
-        let end = line.iter().rposition(|byte| !b"\n\r".contains(byte)).map_or(0, |last| last + 1);
+        let line = if self.next == 0 {
+            line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line)
+        } else {
+            line
+        };
+        let end = line
+            .iter()
+            .rposition(|byte| !b"\n\r".contains(byte))
+            .map_or(0, |last| last + 1);
         let line = line.get(..end).unwrap_or_default();
         let found = Next::Read((self.next, LineText(chunk.bytes.slice_ref(line))));
         self.at += length;

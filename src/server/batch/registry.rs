@@ -67,16 +67,29 @@ impl Batches {
     }
 
     pub(super) fn begin(&self, key: &Key, term: u64) -> TaskEntry<BatchSignals> {
-        let (entry, before) = self.running.begin(key, BatchSignals { term, ..BatchSignals::default() });
-        before.iter().for_each(|before| before.lost.store(true, Ordering::Relaxed));
+        let (entry, before) = self.running.begin(
+            key,
+            BatchSignals {
+                term,
+                ..BatchSignals::default()
+            },
+        );
+        before
+            .iter()
+            .for_each(|before| before.lost.store(true, Ordering::Relaxed));
         entry
     }
 
     /// Takes a slot for one more line, if fewer than `most` run. `seed` is [`LineStart::seed`].
     pub(super) fn line(self: &Arc<Self>, most: usize, seed: u64) -> Option<LineSlot> {
         let room = |lines: usize| (lines < most).then_some(lines + 1);
-        let taken = self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        let taken = self
+            .lines
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.ok()?;
-        Some(LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(&self.starting, seed)) })
+        Some(LineSlot {
+            batches: Arc::clone(self),
+            start: Arc::new(LineStart::begin(&self.starting, seed)),
+        })
     }
 }

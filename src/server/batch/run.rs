@@ -80,7 +80,10 @@ impl BatchRun {
         let facts = Facts::of(&batch);
         let done = DoneLines::read(batch.cursor, &batch.ahead);
         Self {
-            context: Arc::new(LineContext { endpoint: facts.endpoint.clone(), ..context }),
+            context: Arc::new(LineContext {
+                endpoint: facts.endpoint.clone(),
+                ..context
+            }),
             store,
             entry,
             version: batch.version,
@@ -95,7 +98,10 @@ impl BatchRun {
 
     /// Returns the client on whose behalf the lines of a batch run.
     pub(super) fn identity(batch: &Batch) -> LineIdentity {
-        LineIdentity { caller: Arc::clone(&batch.caller), tenant: Arc::clone(&batch.key.tenant) }
+        LineIdentity {
+            caller: Arc::clone(&batch.caller),
+            tenant: Arc::clone(&batch.key.tenant),
+        }
     }
 
     /// Runs the batch until it has ended, or this process has to leave it.
@@ -113,15 +119,32 @@ impl BatchRun {
         match ended {
             Ok(()) => {
                 let (status, seconds) = (self.batch.status.name(), begun.elapsed().as_secs());
-                tracing::info!(batch, status, total, completed, failed, seconds, "a batch has ended");
+                tracing::info!(
+                    batch,
+                    status,
+                    total,
+                    completed,
+                    failed,
+                    seconds,
+                    "a batch has ended"
+                );
             }
             Err(Stop::Draining) => {
                 let _ = self.save(self.batch.status).await;
-                let released = self.store.release_batch(self.batch.key.clone(), self.batch.term).await;
+                let released = self
+                    .store
+                    .release_batch(self.batch.key.clone(), self.batch.term)
+                    .await;
                 if let Err(error) = released {
                     tracing::warn!(batch, %error, "a batch was not given up; its lease expires");
                 }
-                tracing::info!(batch, total, completed, failed, "a batch is left to another process");
+                tracing::info!(
+                    batch,
+                    total,
+                    completed,
+                    failed,
+                    "a batch is left to another process"
+                );
             }
             Err(_) => tracing::warn!(batch, "a batch has another owner by now, or is gone"),
         }
@@ -162,7 +185,10 @@ impl BatchRun {
     }
 
     fn reader(&self) -> LineReader {
-        let key = Key { tenant: self.batch.key.tenant.clone(), id: self.batch.input.clone() };
+        let key = Key {
+            tenant: self.batch.key.tenant.clone(),
+            id: self.batch.input.clone(),
+        };
         LineReader::new(
             Arc::clone(&self.store),
             key,
@@ -196,7 +222,8 @@ impl BatchRun {
                 Next::NoRoom => tokio::time::sleep(LOOK).await,
             }
             match self.stop() {
-                Some(Stop::Expired | Stop::Cancelled) if self.batch.status != BatchStatus::Validating => {}
+                Some(Stop::Expired | Stop::Cancelled)
+                    if self.batch.status != BatchStatus::Validating => {}
                 Some(stop) => return Err(stop),
                 None => {}
             }
@@ -230,11 +257,21 @@ impl BatchRun {
             match BatchLine::read(text, &self.context.endpoint) {
                 Ok(line) if !seen.insert(hasher.hash_one(&*line.custom_id)) => {
                     let message = "The custom_id of this line is that of an earlier one.";
-                    mistakes.push(mistake("duplicate_custom_id", message, Some("custom_id"), Some(number)));
+                    mistakes.push(mistake(
+                        "duplicate_custom_id",
+                        message,
+                        Some("custom_id"),
+                        Some(number),
+                    ));
                 }
                 Ok(_) => {}
                 Err(problem) => {
-                    mistakes.push(mistake(problem.code, &problem.message, problem.param, Some(number)));
+                    mistakes.push(mistake(
+                        problem.code,
+                        &problem.message,
+                        problem.param,
+                        Some(number),
+                    ));
                 }
             }
             if mistakes.len() >= MISTAKES {
@@ -257,7 +294,12 @@ impl BatchRun {
     /// result then are stored.
     async fn run_lines(&mut self) -> Result<(), Stop> {
         let (reader, queue) = (self.reader(), LineQueue::default());
-        let mut lines = ActiveLines { reader, is_read: false, queue, running: FuturesUnordered::new() };
+        let mut lines = ActiveLines {
+            reader,
+            is_read: false,
+            queue,
+            running: FuturesUnordered::new(),
+        };
         loop {
             let stop = self.stop();
             match stop {
@@ -272,7 +314,8 @@ impl BatchRun {
             if lines.running.is_empty() && (stop.is_some() || is_done) {
                 // A drain stores it with the status that the batch has. A batch that had to end without results is not
                 // complete.
-                let is_kept = stop == Some(Stop::Draining) || self.save(BatchStatus::InProgress).await?;
+                let is_kept =
+                    stop == Some(Stop::Draining) || self.save(BatchStatus::InProgress).await?;
                 let stop = if is_kept { stop } else { self.stop() };
                 return stop.map_or(Ok(()), Err);
             }
@@ -318,7 +361,11 @@ impl BatchRun {
         let share = most.div_ceil(self.context.batches.count().max(1));
         while lines.running.len() < share {
             let free = share - lines.running.len();
-            let next = lines.queue.take(free, |line| target(&app, line), |target| has_room(&app, target));
+            let next = lines.queue.take(
+                free,
+                |line| target(&app, line),
+                |target| has_room(&app, target),
+            );
             let Some(line) = next else {
                 if lines.is_read || lines.queue.is_full(free) {
                     return Ok(());
@@ -329,7 +376,9 @@ impl BatchRun {
                         if number % 1_000 == 0 {
                             tokio::task::yield_now().await;
                         }
-                        self.line(number, &text).into_iter().for_each(|line| lines.queue.push(line));
+                        self.line(number, &text)
+                            .into_iter()
+                            .for_each(|line| lines.queue.push(line));
                     }
                     // Lines under way make room.
                     Next::NoRoom => return Ok(()),
@@ -341,7 +390,9 @@ impl BatchRun {
                 lines.queue.put_back(line);
                 return Ok(());
             };
-            lines.running.push(Box::pin(Arc::clone(&self.context).run(line, slot)));
+            lines
+                .running
+                .push(Box::pin(Arc::clone(&self.context).run(line, slot)));
         }
         Ok(())
     }
@@ -410,7 +461,10 @@ impl BatchRun {
     async fn save(&mut self, status: BatchStatus) -> Result<bool, Stop> {
         let settings = self.app().config.batch.clone();
         let kept = u64::try_from(settings.retention.as_millis()).unwrap_or(u64::MAX);
-        let files_kept = self.facts.results_expire_after.map_or(kept, |seconds| kept.min(seconds * 1_000));
+        let files_kept = self
+            .facts
+            .results_expire_after
+            .map_or(kept, |seconds| kept.min(seconds * 1_000));
         let now = self.now();
         let mut step = BatchStep {
             version: self.version + 1,
@@ -425,8 +479,15 @@ impl BatchRun {
         };
         let mut is_kept = true;
         let stored = loop {
-            let (key, term, limits) = (self.batch.key.clone(), self.batch.term, settings.file_limits());
-            let saved = self.store.advance_batch(key, term, step.clone(), limits, self.now()).await;
+            let (key, term, limits) = (
+                self.batch.key.clone(),
+                self.batch.term,
+                settings.file_limits(),
+            );
+            let saved = self
+                .store
+                .advance_batch(key, term, step.clone(), limits, self.now())
+                .await;
             match saved {
                 Ok(status) => break status,
                 Err(StoreError::Fenced | StoreError::NotFound | StoreError::Conflict) => {
@@ -438,7 +499,8 @@ impl BatchRun {
                     if error == StoreError::Full
                         && matches!(self.stop(), Some(Stop::Cancelled | Stop::Expired))
                     {
-                        (step.output, step.errors, is_kept) = (Arc::default(), Arc::default(), false);
+                        (step.output, step.errors, is_kept) =
+                            (Arc::default(), Arc::default(), false);
                         self.facts.forget_results_since(&Facts::of(&self.batch));
                         step.facts = self.facts.text().into();
                     }
@@ -479,9 +541,14 @@ impl BatchRun {
                 if number % 1_000 == 0 {
                     tokio::task::yield_now().await;
                 }
-                let Some(line) = self.line(number, &text) else { continue };
-                let message = "This request could not be executed before the completion window expired.";
-                let outcome = self.context.failed(line.number, &line.custom_id, "batch_expired", message);
+                let Some(line) = self.line(number, &text) else {
+                    continue;
+                };
+                let message =
+                    "This request could not be executed before the completion window expired.";
+                let outcome =
+                    self.context
+                        .failed(line.number, &line.custom_id, "batch_expired", message);
                 self.note(outcome);
                 if self.errors.text.len() >= STORED.0 {
                     self.save(BatchStatus::InProgress).await?;

@@ -26,21 +26,30 @@ pub(in crate::server) async fn run_batches(present: Arc<ActiveConfig>, dispatche
             () = tokio::time::sleep(LOOK) => {}
         }
         let app = present.app();
-        let Some(store) = app.store_handle.store() else { continue };
+        let Some(store) = app.store_handle.store() else {
+            continue;
+        };
         let before = batches.count();
         // A batch whose lease was not renewed may still run here, and is not claimed again.
         let is_renewed = before == 0 || renew(&app, &store).await;
         if is_renewed && app.config.batch.enabled && !app.is_shutting_down() {
             let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
-            match store.claim_batches(owner, RUNNING.saturating_sub(before), now).await {
+            match store
+                .claim_batches(owner, RUNNING.saturating_sub(before), now)
+                .await
+            {
                 Ok(claimed) => claimed.into_iter().for_each(|batch| {
                     start(&present, &dispatcher, &store, &batches, batch);
                 }),
                 Err(error) => tracing::warn!(%error, "the store was not queried for batches"),
             }
         }
-        app.metrics.batches_running.set(i64::try_from(batches.count()).unwrap_or(i64::MAX));
-        app.metrics.batch_lines_in_flight.set(i64::try_from(batches.lines()).unwrap_or(i64::MAX));
+        app.metrics
+            .batches_running
+            .set(i64::try_from(batches.count()).unwrap_or(i64::MAX));
+        app.metrics
+            .batch_lines_in_flight
+            .set(i64::try_from(batches.lines()).unwrap_or(i64::MAX));
     }
 }
 
@@ -83,9 +92,15 @@ async fn renew(app: &App, store: &Store) -> bool {
             return false;
         }
     };
-    let mut owned: HashMap<_, _> = owned.into_iter().map(|batch| (batch.key.clone(), batch)).collect();
+    let mut owned: HashMap<_, _> = owned
+        .into_iter()
+        .map(|batch| (batch.key.clone(), batch))
+        .collect();
     for (key, signals) in here {
-        match owned.remove(&key).filter(|batch| batch.term == signals.term) {
+        match owned
+            .remove(&key)
+            .filter(|batch| batch.term == signals.term)
+        {
             Some(batch) => signals.cancel.store(batch.cancel, Ordering::Relaxed),
             None => signals.lost.store(true, Ordering::Relaxed),
         }

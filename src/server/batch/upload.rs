@@ -13,7 +13,9 @@ use crate::server::admitted::Admitted;
 use crate::server::headers;
 use crate::server::reply::ClientReply;
 use crate::server::request_body::RequestBody;
-use crate::store::{FileChunk, FileLimits, FilePurpose, Key, Millis, NewFile, Store, StoreError, StoredFile};
+use crate::store::{
+    FileChunk, FileLimits, FilePurpose, Key, Millis, NewFile, Store, StoreError, StoredFile,
+};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
@@ -40,14 +42,21 @@ pub(super) async fn upload_file(
 ) -> Result<Response<Body>, Failure> {
     let (app, head) = (admitted.app, admitted.head);
     headers::check_relayed(&head.headers)?;
-    let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or_default();
+    let label = head
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|label| label.to_str().ok())
+        .unwrap_or_default();
     let form = FormReader::of(label).ok_or_else(|| {
         let message = "The request body must be multipart/form-data.";
         Failure::from(Fault::UnsupportedMediaType).with_message(message)
     })?;
     let store = open_store(admitted)?;
     let id = format!("file-{}", admitted.ids.stamp().id);
-    let key = Key { tenant: admitted.tenant(), id: id.into() };
+    let key = Key {
+        tenant: admitted.tenant(),
+        id: id.into(),
+    };
     let mut upload = FileUpload {
         store: Arc::clone(&store),
         key: key.clone(),
@@ -157,19 +166,31 @@ impl FileUpload<'_> {
         if is_over { Ok(()) } else { Err(cut()) }
     }
 
-    async fn begin_part(&mut self, name: String, file: Option<String>) -> Result<FormPart, Failure> {
+    async fn begin_part(
+        &mut self,
+        name: String,
+        file: Option<String>,
+    ) -> Result<FormPart, Failure> {
         if name != "file" {
             return Ok(FormPart::Field(name, Vec::new()));
         }
         if self.begun.is_some() {
             return Err(invalid("file", "there may be only one"));
         }
-        let name = file.filter(|name| !name.is_empty()).unwrap_or_else(|| "upload".to_owned());
+        let name = file
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| "upload".to_owned());
         if name.len() > FIELD || name.contains(char::is_control) {
-            return Err(invalid("file", "its name may have at most 1024 bytes, without control characters"));
+            return Err(invalid(
+                "file",
+                "its name may have at most 1024 bytes, without control characters",
+            ));
         }
         let (name, now) = (Arc::<str>::from(name), self.admitted.app.store_handle.now());
-        let new = NewFile { key: self.key.clone(), name: Arc::clone(&name) };
+        let new = NewFile {
+            key: self.key.clone(),
+            name: Arc::clone(&name),
+        };
         let created = self.store.create_file(new, self.limits, now).await;
         created.map_err(|error| self.failure(&error))?;
         self.begun = Some((name, now));
@@ -177,8 +198,15 @@ impl FileUpload<'_> {
     }
 
     fn end_part(&mut self, part: Option<FormPart>) -> Result<(), Failure> {
-        let Some(FormPart::Field(name, value)) = part else { return Ok(()) };
-        let utf8 = || invalid(name.chars().take(64).collect::<String>(), "it must be UTF-8");
+        let Some(FormPart::Field(name, value)) = part else {
+            return Ok(());
+        };
+        let utf8 = || {
+            invalid(
+                name.chars().take(64).collect::<String>(),
+                "it must be UTF-8",
+            )
+        };
         let value = Some(String::from_utf8(value).map_err(|_| utf8())?);
         match &*name {
             "purpose" => self.fields.purpose = value,
@@ -194,7 +222,11 @@ impl FileUpload<'_> {
             None => Ok(()),
             Some(FormPart::Field(_, value)) => {
                 value.extend_from_slice(data);
-                if value.len() > FIELD { Err(Fault::TooLarge.into()) } else { Ok(()) }
+                if value.len() > FIELD {
+                    Err(Fault::TooLarge.into())
+                } else {
+                    Ok(())
+                }
             }
             Some(FormPart::File) => {
                 self.bytes += data.len() as u64;
@@ -213,8 +245,10 @@ impl FileUpload<'_> {
                 match end {
                     Some(end) => self.store_chunk(end + 1).await,
                     None if self.pending.len() > self.longest + FIELD => {
-                        let message =
-                            format!("Line {} is longer than limits.max_body_bytes.", self.lines + 1);
+                        let message = format!(
+                            "Line {} is longer than limits.max_body_bytes.",
+                            self.lines + 1
+                        );
                         Err(at_limit(message).with_param("file"))
                     }
                     None => Ok(()),
@@ -224,27 +258,46 @@ impl FileUpload<'_> {
     }
 
     fn too_large(&self) -> Failure {
-        let message = format!("A file may have at most {} bytes (batch.max_file_bytes).", self.most);
-        Failure::from(Fault::TooLarge).with_message(message).with_param("file")
+        let message = format!(
+            "A file may have at most {} bytes (batch.max_file_bytes).",
+            self.most
+        );
+        Failure::from(Fault::TooLarge)
+            .with_message(message)
+            .with_param("file")
     }
 
     /// Stores the first `length` pending bytes, which are whole lines.
     async fn store_chunk(&mut self, length: usize) -> Result<(), Failure> {
         let bytes = self.pending.split_to(length);
-        let text = simdutf8::basic::from_utf8(&bytes).ok().filter(|text| !text.contains('\0'));
+        let text = simdutf8::basic::from_utf8(&bytes)
+            .ok()
+            .filter(|text| !text.contains('\0'));
         let Some(text) = text else {
-            let message = format!("The file must be text in UTF-8; what follows line {} is not.", self.lines);
+            let message = format!(
+                "The file must be text in UTF-8; what follows line {} is not.",
+                self.lines
+            );
             return Err(at_limit(message).with_param("file"));
         };
         let unfinished = u64::from(!text.ends_with('\n'));
         let lines = memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64 + unfinished;
-        let chunk = FileChunk { place: self.place, first: self.lines, lines, body: text.into() };
+        let chunk = FileChunk {
+            place: self.place,
+            first: self.lines,
+            lines,
+            body: text.into(),
+        };
         self.place += 1;
         self.lines += lines;
         let mut tries = 0;
         loop {
             let now = self.admitted.app.store_handle.now();
-            match self.store.append_chunk(self.key.clone(), chunk.clone(), self.limits, now).await {
+            match self
+                .store
+                .append_chunk(self.key.clone(), chunk.clone(), self.limits, now)
+                .await
+            {
                 Err(StoreError::Slow | StoreError::Unavailable(_)) if tries < TRIES.0 => {
                     tries += 1;
                     tokio::time::sleep(TRIES.1).await;
@@ -271,7 +324,10 @@ impl FileUpload<'_> {
                 kept.min(Duration::from_secs(seconds))
             }
         };
-        let (name, created) = self.begun.clone().ok_or_else(|| crate::request::missing("file"))?;
+        let (name, created) = self
+            .begun
+            .clone()
+            .ok_or_else(|| crate::request::missing("file"))?;
         if self.bytes == 0 {
             return Err(invalid("file", "it is empty"));
         }
@@ -280,7 +336,10 @@ impl FileUpload<'_> {
         }
         let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
         let expires = self.admitted.app.store_handle.now().saturating_add(kept);
-        let finished = self.store.finish_file(self.key.clone(), purpose, expires).await;
+        let finished = self
+            .store
+            .finish_file(self.key.clone(), purpose, expires)
+            .await;
         finished.map_err(|error| self.failure(&error))?;
         Ok(StoredFile {
             key: self.key.clone(),

@@ -33,14 +33,22 @@ pub(in crate::server) async fn answer(
     api: Api,
 ) -> Result<Response<Body>, Failure> {
     let (app, limits) = (admitted.app, &admitted.app.config.limits);
-    let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
+    let limit = if api == Api::Chat {
+        limits.max_body_bytes
+    } else {
+        limits.other_body_bytes
+    };
     let bytes = body.read(limit, admitted, reply).await?;
     let since = Instant::now();
     let bytes = with_files(admitted, body, bytes).await?;
-    let Named { body: bytes, given, .. } = naming::name(admitted, reply, bytes, false).await?;
+    let Named {
+        body: bytes, given, ..
+    } = naming::name(admitted, reply, bytes, false).await?;
     let rules = Arc::clone(&app.config.rules);
-    let mut request =
-        parse(&bytes, move |body| ChatRequest::read_for(api, body, given.as_deref(), &rules)).await?;
+    let mut request = parse(&bytes, move |body| {
+        ChatRequest::read_for(api, body, given.as_deref(), &rules)
+    })
+    .await?;
     if let Some(model) = naming::settle(admitted, reply, &request.model).await? {
         request.name_model(&model);
     }
@@ -54,7 +62,12 @@ pub(in crate::server) async fn answer(
     );
     let (label, stream) = (app.pool.label(&request.model), request.stream);
     let sender = EngineSender::new(admitted, reply, body.share());
-    let call = Box::new(ChatCall { request, body: bytes, stamp: admitted.stamp(), sender });
+    let call = Box::new(ChatCall {
+        request,
+        body: bytes,
+        stamp: admitted.stamp(),
+        sender,
+    });
     let planned = Planned::begin(reply, selection, call, stream)?;
     let mut record = reply.take_record()?;
     record.model = label;
@@ -84,10 +97,19 @@ impl UpstreamRequest for ChatCall {
         if !plan.others.is_empty() {
             return self.fan_out(to, plan, &route);
         }
-        let answer =
-            prepare(self.sender.client(to.upstream), self.outgoing(to, plan.path, plan.body, &route));
-        let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
-        Ok(PendingRequest::single(answer, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+        let answer = prepare(
+            self.sender.client(to.upstream),
+            self.outgoing(to, plan.path, plan.body, &route),
+        );
+        let shape = Shape {
+            may_lack: plan.may_return_fewer,
+            ..plan.shape
+        };
+        Ok(PendingRequest::single(
+            answer,
+            Rewriter::new(shape, self.stamp.clone()),
+            plan.fallbacks,
+        ))
     }
 
     fn sender(&self) -> &EngineSender {
@@ -106,21 +128,47 @@ impl UpstreamRequest for ChatCall {
 impl ChatCall {
     /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
     /// memory budget.
-    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan, route: &Route) -> Result<PendingRequest, Failure> {
-        let Plan { path, body, others, shape, fallbacks, .. } = plan;
+    fn fan_out(
+        &self,
+        to: &AttemptTarget<'_>,
+        plan: Plan,
+        route: &Route,
+    ) -> Result<PendingRequest, Failure> {
+        let Plan {
+            path,
+            body,
+            others,
+            shape,
+            fallbacks,
+            ..
+        } = plan;
         self.sender.mark_concurrent();
-        let outgoing =
-            |choice, body| self.outgoing(&AttemptTarget { choice: Some(choice), ..*to }, path, body, route);
+        let outgoing = |choice, body| {
+            self.outgoing(
+                &AttemptTarget {
+                    choice: Some(choice),
+                    ..*to
+                },
+                path,
+                body,
+                route,
+            )
+        };
         let send = |outgoing| prepare(self.sender.client(to.upstream), outgoing);
         let reader = |choice| AnswerReader::of_choice(choice, shape.clone(), self.stamp.clone());
         let other = |(choice, other)| {
             let mut outgoing = outgoing(choice, other);
-            let copied = outgoing.body.bytes_outside(body.pieces().iter().chain([&self.body]));
+            let copied = outgoing
+                .body
+                .bytes_outside(body.pieces().iter().chain([&self.body]));
             self.sender.count_body(&mut outgoing.body, copied)?;
             Ok((send(outgoing), reader(choice)))
         };
         Ok(PendingRequest {
-            others: (1..).zip(others).map(other).collect::<Result<_, Failure>>()?,
+            others: (1..)
+                .zip(others)
+                .map(other)
+                .collect::<Result<_, Failure>>()?,
             answer: send(outgoing(0, body)),
             reader: reader(0),
             writer: AnswerWriter::merging(&shape, &self.stamp),
@@ -135,7 +183,10 @@ impl ChatCall {
         body: EngineBody,
         route: &Route,
     ) -> Outgoing {
-        let mut outgoing = self.sender.outgoing(to, "POST", path, body).rewritten_by(route);
+        let mut outgoing = self
+            .sender
+            .outgoing(to, "POST", path, body)
+            .rewritten_by(route);
         if self.request.stream {
             outgoing.accept = HeaderValue::from_static("text/event-stream");
         }

@@ -31,7 +31,9 @@ pub(in crate::server) async fn count_tokens(
     reply: &mut ClientReply,
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
-    let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(admitted.app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     let parsed = parse_messages(admitted, reply, body.share(), bytes, Purpose::Count).await?;
     reply.label(&parsed.request.model);
     let count = match tokenized(admitted, reply, &parsed).await? {
@@ -41,7 +43,11 @@ pub(in crate::server) async fn count_tokens(
     let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
     write_number(count, &mut out);
     out.put_u8(b'}');
-    Ok(with_dropped(reply.object(out.freeze()), &parsed.request.dropped, ", "))
+    Ok(with_dropped(
+        reply.object(out.freeze()),
+        &parsed.request.dropped,
+        ", ",
+    ))
 }
 
 /// Returns the count of the engine's route that counts tokens; `None` if it has none for this prompt.
@@ -81,7 +87,14 @@ async fn generated(
     let answer = request_object(reply, &parsed.sender, &mut selection, limit, generating).await?;
     let prompt = prompt_tokens(&answer).ok_or(Unusable::Unreadable)?;
     let total = prompt.saturating_add(1);
-    reply.note(|record| record.used(Usage { prompt, completion: 1, total, ..Usage::default() }));
+    reply.note(|record| {
+        record.used(Usage {
+            prompt,
+            completion: 1,
+            total,
+            ..Usage::default()
+        })
+    });
     Ok(prompt)
 }
 
@@ -105,7 +118,10 @@ fn limited(parsed: &ParsedMessages, rules: &Rules) -> Result<MessagesRequest, Fa
     let mut limited = MessagesRequest::clone(&parsed.request);
     match &mut limited.engine_request {
         EngineRequest::Chat(chat) => {
-            limited.body = with_limit(&without_forced_calls(&limited.body), "max_completion_tokens");
+            limited.body = with_limit(
+                &without_forced_calls(&limited.body),
+                "max_completion_tokens",
+            );
             **chat = ChatRequest::of_generated(&limited.body, rules, MessagesRequest::NAMED)?;
         }
         EngineRequest::Native { .. } => {
@@ -120,7 +136,9 @@ fn limited(parsed: &ParsedMessages, rules: &Rules) -> Result<MessagesRequest, Fa
 /// Returns the request body without a choice of tools that an answer of one token cannot make. `none` stays, because it
 /// changes the prompt: `"none"` in a chat, `{"type":"none"}` in a message.
 fn without_forced_calls(body: &Bytes) -> Bytes {
-    let choice = std::str::from_utf8(body).ok().and_then(|text| json::raw_member(text, "tool_choice"));
+    let choice = std::str::from_utf8(body)
+        .ok()
+        .and_then(|text| json::raw_member(text, "tool_choice"));
     let is_none = |choice: &str| {
         choice == "\"none\"" || json::member(choice, "type").is_some_and(|kind| kind == "none")
     };
@@ -156,6 +174,8 @@ fn prompt_tokens(answer: &[u8]) -> Option<u64> {
     let answer: UsageAnswer<'_> = json::read(std::str::from_utf8(answer).ok()?).ok()?;
     let usage = answer.usage?;
     let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
-    let all = [usage.input, usage.cache_read, usage.cache_write].into_iter().filter_map(number);
+    let all = [usage.input, usage.cache_read, usage.cache_write]
+        .into_iter()
+        .filter_map(number);
     number(usage.prompt).or_else(|| usage.input.map(|_| all.fold(0, u64::saturating_add)))
 }

@@ -38,23 +38,46 @@ pub(in crate::server) async fn answer(
     let mut selection = UpstreamSelection::by_model(admitted, reply, &model);
     let outgoing = |to: &AttemptTarget<'_>| {
         let route = sender.route(to, &model);
-        let body = request.body(&bytes, route.model_alias.as_deref(), route.options.request_unknown)?;
+        let body = request.body(
+            &bytes,
+            route.model_alias.as_deref(),
+            route.options.request_unknown,
+        )?;
         let outgoing = sender.outgoing(to, "POST", "/v1/embeddings", body);
-        let accept =
-            if request.is_foreign { relayed::accept(&admitted.head.headers) } else { Outgoing::JSON };
+        let accept = if request.is_foreign {
+            relayed::accept(&admitted.head.headers)
+        } else {
+            Outgoing::JSON
+        };
         Ok(Outgoing { accept, ..outgoing })
     };
     if request.is_foreign {
         return relayed::pass_on(admitted, reply, &sender, &mut selection, None, outgoing).await;
     }
-    let answer = request_object(reply, &sender, &mut selection, limits.max_answer_bytes, outgoing).await?;
+    let answer = request_object(
+        reply,
+        &sender,
+        &mut selection,
+        limits.max_answer_bytes,
+        outgoing,
+    )
+    .await?;
     let mut out = BytesMut::new();
     let rewritten = wire::embeddings::rewrite(&answer, &model, &mut out);
     let prompt = rewritten.map_err(|failure| match reply.record() {
         Some(record) => record.without_own_key(failure),
         None => failure,
     })?;
-    let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
-    reply.note(|record| record.summarised(Summary { usage, ..Summary::default() }));
+    let usage = Some(Usage {
+        prompt,
+        total: prompt,
+        ..Usage::default()
+    });
+    reply.note(|record| {
+        record.summarised(Summary {
+            usage,
+            ..Summary::default()
+        })
+    });
     Ok(reply.object(out.freeze()))
 }

@@ -44,13 +44,26 @@ pub(in crate::server) async fn answer(
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
     let app = admitted.app;
-    let bytes = body.read(app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     let since = Instant::now();
     let parsed = parse_messages(admitted, reply, body.share(), bytes, Purpose::Answer).await?;
     let selection = parsed.selection(admitted, reply);
-    let ParsedMessages { request, sender, tenant, .. } = parsed;
+    let ParsedMessages {
+        request,
+        sender,
+        tenant,
+        ..
+    } = parsed;
     let (stamp, stream, keys) = (admitted.stamp(), request.stream, app.store_handle.keys());
-    let call = Box::new(MessagesCall { request: Arc::clone(&request), sender, stamp, tenant, keys });
+    let call = Box::new(MessagesCall {
+        request: Arc::clone(&request),
+        sender,
+        stamp,
+        tenant,
+        keys,
+    });
     let planned = Planned::begin(reply, selection, call, stream)?;
     reply.label(&request.model);
     if !request.dropped.is_empty() {
@@ -60,7 +73,9 @@ pub(in crate::server) async fn answer(
             "left out of the engine's request"
         );
     }
-    let response = planned.answer(reply.take_record()?, admitted.worker.thread, since).await;
+    let response = planned
+        .answer(reply.take_record()?, admitted.worker.thread, since)
+        .await;
     Ok(with_dropped(response, &request.dropped, ", "))
 }
 
@@ -76,7 +91,11 @@ pub(super) async fn parse_messages(
     let app = Arc::clone(admitted.app);
     let named = named(&body);
     let given = naming::model_of_message(admitted, reply, &body, named.as_deref()).await?;
-    let model = given.as_deref().map(ToOwned::to_owned).or(named).unwrap_or_default();
+    let model = given
+        .as_deref()
+        .map(ToOwned::to_owned)
+        .or(named)
+        .unwrap_or_default();
     naming::check(admitted, reply, &model)?;
     let (read_for, is_known) = app.pool.read_for(&model, target_seed(admitted, None));
     if !is_known {
@@ -84,7 +103,10 @@ pub(super) async fn parse_messages(
     }
     let sender = EngineSender::new(admitted, reply, share);
     let tenant = admitted.tenant();
-    let ReadFor { upstream, model: served } = &read_for;
+    let ReadFor {
+        upstream,
+        model: served,
+    } = &read_for;
     let options = sender.options(upstream, served);
     let context_length = app.pool.context_length(upstream, served);
     let (mode, caller) = (upstream.config.messages, Arc::clone(&tenant));
@@ -95,20 +117,34 @@ pub(super) async fn parse_messages(
             options: &options,
             model: given.as_deref(),
             open: &|signature| open_thinking(&keys, &caller, signature),
-            defaults: app.pool.model(&model).map_or(&[], |(_, known)| &known.defaults),
+            defaults: app
+                .pool
+                .model(&model)
+                .map_or(&[], |(_, known)| &known.defaults),
             context_length,
             mode,
             purpose,
         };
         MessagesRequest::read(body, &context)
     });
-    Ok(ParsedMessages { request: Arc::new(parsed.await?), read_for, sender, tenant })
+    Ok(ParsedMessages {
+        request: Arc::new(parsed.await?),
+        read_for,
+        sender,
+        tenant,
+    })
 }
 
 impl ParsedMessages {
     /// Returns a selection among the upstreams that take the request in the form for which it was read.
-    pub(super) fn selection(&self, admitted: &Admitted<'_>, reply: &ClientReply) -> UpstreamSelection {
-        let Self { request, read_for, .. } = self;
+    pub(super) fn selection(
+        &self,
+        admitted: &Admitted<'_>,
+        reply: &ClientReply,
+    ) -> UpstreamSelection {
+        let Self {
+            request, read_for, ..
+        } = self;
         let read_for = Some(read_for.clone());
         let (beginning, prompt) = (|| request.beginning(), || request.prompt());
         UpstreamSelection::new(admitted, reply, &request.model, read_for, beginning, prompt)
@@ -128,13 +164,26 @@ impl UpstreamRequest for MessagesCall {
     fn prepare(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
         let route = self.sender.route(to, &self.request.model);
         let (plan, mut reply) = plan::message(&self.request, &route)?;
-        let Plan { path, body, shape, fallbacks, .. } = plan;
-        let mut outgoing = self.sender.outgoing(to, "POST", path, body).rewritten_by(&route);
+        let Plan {
+            path,
+            body,
+            shape,
+            fallbacks,
+            ..
+        } = plan;
+        let mut outgoing = self
+            .sender
+            .outgoing(to, "POST", path, body)
+            .rewritten_by(&route);
         if self.request.stream {
             outgoing.accept = HeaderValue::from_static("text/event-stream");
         }
         let answer = prepare(self.sender.client(to.upstream), outgoing);
-        reply.sign = Some(sign_thinking(&self.keys, Arc::clone(&self.tenant), self.stamp.now));
+        reply.sign = Some(sign_thinking(
+            &self.keys,
+            Arc::clone(&self.tenant),
+            self.stamp.now,
+        ));
         let encoder = Box::new(MessageEncoder::new(reply, &self.stamp));
         let rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         Ok(PendingRequest::single(answer, rewriter, fallbacks))
@@ -172,5 +221,7 @@ fn open_thinking(keys: &SealKeys, tenant: &str, signature: &str) -> Option<Opene
     if let Some(hash) = content.strip_prefix(HASH) {
         return Some(OpenedThinking::Hash(hash.to_owned()));
     }
-    content.strip_prefix(TEXT).map(|text| OpenedThinking::Text(text.to_owned()))
+    content
+        .strip_prefix(TEXT)
+        .map(|text| OpenedThinking::Text(text.to_owned()))
 }

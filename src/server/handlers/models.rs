@@ -27,7 +27,10 @@ pub(in crate::server) async fn answer(
     let listed = lists::all_models(admitted, reply).await?;
     let mut out = BytesMut::new();
     let id = head.uri.path().split_once("/models/").map(|(_, id)| id);
-    if reply.record().is_some_and(|record| record.protocol == Protocol::Anthropic) {
+    if reply
+        .record()
+        .is_some_and(|record| record.protocol == Protocol::Anthropic)
+    {
         match id {
             None => models::write_page(&usable(identity, listed), &page(head)?, &mut out),
             Some(id) => usable_model(admitted, &listed, id)?.write_info(&mut out),
@@ -62,7 +65,11 @@ fn page(head: &request::Parts) -> Result<ModelPage<'_>, Failure> {
             .ok_or_else(|| invalid("limit", &format!("it must be an integer from 1 to {MOST}")))?,
     };
     let id = |name| headers::query(head, name).map(|id| percent_decode_str(id).decode_utf8_lossy());
-    Ok(ModelPage { limit, after: id("after_id"), before: id("before_id") })
+    Ok(ModelPage {
+        limit,
+        after: id("after_id"),
+        before: id("before_id"),
+    })
 }
 
 /// Returns the models that the caller may use.
@@ -74,13 +81,22 @@ fn usable(identity: &ClientIdentity, mut listed: Vec<ListedModel>) -> Vec<Listed
 /// Returns the model with the name in a path, which may be percent-encoded; slashes in it are common either way.
 /// A name that only a pattern covers is not listed, but requests may use it. Fails if there is none, or the caller
 /// may not use it.
-fn usable_model(admitted: &Admitted<'_>, listed: &[ListedModel], id: &str) -> Result<ListedModel, Failure> {
+fn usable_model(
+    admitted: &Admitted<'_>,
+    listed: &[ListedModel],
+    id: &str,
+) -> Result<ListedModel, Failure> {
     let name = percent_decode_str(id).decode_utf8_lossy();
     let listed_as = |name: &str| listed.iter().find(|model| model.id == name).cloned();
     let covered = || {
         let (_, configured) = admitted.app.pool.model(&name)?;
-        Some(ListedModel { id: name.as_ref().to_owned(), ..listed_as(&configured.name)? })
+        Some(ListedModel {
+            id: name.as_ref().to_owned(),
+            ..listed_as(&configured.name)?
+        })
     };
-    let found = listed_as(&name).or_else(covered).filter(|_| admitted.identity.may_use(&name));
+    let found = listed_as(&name)
+        .or_else(covered)
+        .filter(|_| admitted.identity.may_use(&name));
     found.ok_or_else(|| no_such_model(&name))
 }

@@ -12,11 +12,17 @@ use http::{HeaderValue, Response};
 pub(in crate::server) fn response(page: &Page) -> Response<Bytes> {
     let mut response = Response::new(Bytes::copy_from_slice(page.body.as_bytes()));
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let policy = HeaderValue::try_from(&page.policy);
-    headers.insert(CONTENT_SECURITY_POLICY, policy.unwrap_or(HeaderValue::from_static("default-src 'none'")));
+    headers.insert(
+        CONTENT_SECURITY_POLICY,
+        policy.unwrap_or(HeaderValue::from_static("default-src 'none'")),
+    );
     response
 }

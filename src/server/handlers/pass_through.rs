@@ -34,13 +34,20 @@ impl ActiveExchange {
     /// Creates the value for an upstream that has not been sent the request yet.
     pub(in crate::server) fn begin(chosen: ChosenUpstream) -> Self {
         // Until the request is sent, there is nothing to cancel.
-        Self { chosen, is_over: true }
+        Self {
+            chosen,
+            is_over: true,
+        }
     }
 }
 
 impl Drop for ActiveExchange {
     fn drop(&mut self) {
-        self.chosen.upstream().figures.cancels.add((!self.is_over).into());
+        self.chosen
+            .upstream()
+            .figures
+            .cancels
+            .add((!self.is_over).into());
     }
 }
 
@@ -89,9 +96,18 @@ impl PassThrough {
         (record, thread): (Record, usize),
         upload: Option<Upload>,
     ) -> Box<Self> {
-        let StartedAnswer { answer, length, first, read, passed } = opened;
+        let StartedAnswer {
+            answer,
+            length,
+            first,
+            read,
+            passed,
+        } = opened;
         let timeouts = &record.app.config.timeouts;
-        let (total, patience) = (Instant::now() + *timeouts.total_stream, *timeouts.inter_token);
+        let (total, patience) = (
+            Instant::now() + *timeouts.total_stream,
+            *timeouts.inter_token,
+        );
         let mut this = Box::new(Self {
             answer: Some(answer),
             underway,
@@ -120,9 +136,13 @@ impl PassThrough {
                 return Poll::Ready(());
             }
             let Self { answer, buffer, .. } = self;
-            let Some(answer) = answer else { return Poll::Ready(()) };
+            let Some(answer) = answer else {
+                return Poll::Ready(());
+            };
             buffer.reserve(READ_BUFFER);
-            let Poll::Ready(read) = answer.poll_read(cx, &mut |bytes| buffer.extend_from_slice(bytes)) else {
+            let Poll::Ready(read) =
+                answer.poll_read(cx, &mut |bytes| buffer.extend_from_slice(bytes))
+            else {
                 ready!(self.poll_late(cx));
                 self.fail(Fault::Timeout.into());
                 return Poll::Ready(());
@@ -177,7 +197,10 @@ impl PassThrough {
         self.report_outcome(None);
         self.underway.is_over = true;
         if let Some(answer) = self.answer.take() {
-            self.underway.chosen.client(self.thread).give_back_soon(*answer);
+            self.underway
+                .chosen
+                .client(self.thread)
+                .give_back_soon(*answer);
         }
     }
 
@@ -239,6 +262,7 @@ impl http_body::Body for PassThrough {
 
     /// Returns the bytes that are still to come, if the engine has declared them.
     fn size_hint(&self) -> SizeHint {
-        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

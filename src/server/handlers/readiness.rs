@@ -20,7 +20,11 @@ impl App {
         }
         let mut all = Vec::new();
         for upstream in self.pool.upstreams() {
-            all.push(format!("upstream {}: {}", upstream.config.name, upstream.trouble()?));
+            all.push(format!(
+                "upstream {}: {}",
+                upstream.config.name,
+                upstream.trouble()?
+            ));
         }
         Some(NotReady::Upstreams(all.join("\n")))
     }

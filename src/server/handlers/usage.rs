@@ -12,7 +12,11 @@ pub(in crate::server) async fn answer(
     reply: &mut ClientReply,
 ) -> Result<Response<Body>, Failure> {
     let app = admitted.app;
-    let report = app.admit.quotas.used_by(admitted.identity.caller.as_deref(), app).await;
+    let report = app
+        .admit
+        .quotas
+        .used_by(admitted.identity.caller.as_deref(), app)
+        .await;
     let text = serde_json::to_vec(&report).map_err(|_| Failure::from(Fault::Proxy))?;
     Ok(reply.object(text.into()))
 }

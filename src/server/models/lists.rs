@@ -37,14 +37,22 @@ pub(in crate::server) async fn all_models(
     reply: &mut ClientReply,
 ) -> Result<Vec<ListedModel>, Failure> {
     let app = admitted.app;
-    let available: Vec<_> =
-        app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).cloned().collect();
+    let available: Vec<_> = app
+        .pool
+        .upstreams()
+        .iter()
+        .filter(|upstream| !upstream.is_down())
+        .cloned()
+        .collect();
     let lists = request_lists(admitted, reply, &available).await?;
     let mut all = merge_lists(reply, &available, lists)?;
     add_names(&mut all, &app.pool);
     add_aliases(&mut all, &app.pool);
     for model in &mut all {
-        let configured = app.pool.model(&model.id).and_then(|(_, configured)| configured.context_length);
+        let configured = app
+            .pool
+            .model(&model.id)
+            .and_then(|(_, configured)| configured.context_length);
         model.context_length = configured.or(model.context_length);
     }
     Ok(all)
@@ -57,13 +65,19 @@ async fn request_lists(
     upstreams: &[Arc<Upstream>],
 ) -> Result<Vec<ListAnswer>, Failure> {
     let Some(first) = upstreams.first() else {
-        return Err(no_upstream(&mut reply.passed, NoUpstream::NoneAvailable, ""));
+        return Err(no_upstream(
+            &mut reply.passed,
+            NoUpstream::NoneAvailable,
+            "",
+        ));
     };
     let attempts = u32::try_from(upstreams.len()).unwrap_or(u32::MAX);
     reply.note(|record| record.sent_to(first, attempts));
     let sender = EngineSender::new(admitted, reply, None);
     let total = *admitted.app.config.timeouts.total_whole;
-    let requests = upstreams.iter().map(|upstream| request_list(&sender, upstream, total));
+    let requests = upstreams
+        .iter()
+        .map(|upstream| request_list(&sender, upstream, total));
     tokio::select! {
         lists = join_all(requests) => Ok(lists),
         () = admitted.app.cut() => Err(Fault::Draining.into()),
@@ -82,16 +96,24 @@ fn merge_lists(
         let mut served = match result {
             Ok(listed) => {
                 upstream.learn(&listed);
-                listed.into_iter().filter(|model| upstream.may_serve(&model.id)).collect()
+                listed
+                    .into_iter()
+                    .filter(|model| upstream.may_serve(&model.id))
+                    .collect()
             }
-            Err(error) if has_no_list(&error) && !upstream.configured_models().is_empty() => Vec::new(),
+            Err(error) if has_no_list(&error) && !upstream.configured_models().is_empty() => {
+                Vec::new()
+            }
             Err(error) => {
                 failed = failed.or(Some((error, passed)));
                 continue;
             }
         };
         if served.is_empty() {
-            let named = |id: &String| ListedModel { id: id.clone(), ..ListedModel::default() };
+            let named = |id: &String| ListedModel {
+                id: id.clone(),
+                ..ListedModel::default()
+            };
             served = upstream.configured_models().iter().map(named).collect();
         }
         served.retain(|model| all.iter().all(|earlier| earlier.id != model.id));
@@ -119,11 +141,17 @@ fn add_names(all: &mut Vec<ListedModel>, pool: &Pool) {
             continue;
         }
         let targets = pool.targets(&configured.name, 0);
-        let meant: Vec<_> =
-            targets.iter().filter_map(|target| listed(pool.engine_name(&target.model))).collect();
+        let meant: Vec<_> = targets
+            .iter()
+            .filter_map(|target| listed(pool.engine_name(&target.model)))
+            .collect();
         let Some(first) = meant.first() else { continue };
         let context_length = meant.iter().filter_map(|model| model.context_length).min();
-        let named = ListedModel { id: configured.name.clone(), context_length, ..(*first).clone() };
+        let named = ListedModel {
+            id: configured.name.clone(),
+            context_length,
+            ..(*first).clone()
+        };
         all.push(named);
     }
 }
@@ -134,7 +162,10 @@ fn add_aliases(all: &mut Vec<ListedModel>, pool: &Pool) {
         for alias in configured.alias_names() {
             let named = |name: &str| all.iter().find(|model| model.id == name);
             if let (Some(model), None) = (named(&configured.name), named(alias)) {
-                all.push(ListedModel { id: alias.clone(), ..model.clone() });
+                all.push(ListedModel {
+                    id: alias.clone(),
+                    ..model.clone()
+                });
             }
         }
     }
@@ -145,16 +176,25 @@ type ListAnswer = (Result<Vec<ListedModel>, Error>, HeaderMap);
 
 /// Requests the list of one upstream. `total`: time limit of any request. Returns the list that a probe has read where the
 /// engine does not answer in time.
-async fn request_list(sender: &EngineSender, upstream: &Arc<Upstream>, total: Duration) -> ListAnswer {
+async fn request_list(
+    sender: &EngineSender,
+    upstream: &Arc<Upstream>,
+    total: Duration,
+) -> ListAnswer {
     let to = AttemptTarget::first(upstream, "");
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
     let exchange = sender.exchange(upstream, &request, MAX_LIST_BYTES);
     let known = upstream.known_models();
-    let time_limit = if known.is_some() { KNOWN_LIST_TIMEOUT } else { LIST_TIMEOUT };
+    let time_limit = if known.is_some() {
+        KNOWN_LIST_TIMEOUT
+    } else {
+        LIST_TIMEOUT
+    };
     match tokio::time::timeout(total.min(time_limit), exchange).await {
-        Ok(Ok((body, passed))) => {
-            (models::read(&body).ok_or_else(|| Failure::from(Unusable::Unreadable).into()), passed)
-        }
+        Ok(Ok((body, passed))) => (
+            models::read(&body).ok_or_else(|| Failure::from(Unusable::Unreadable).into()),
+            passed,
+        ),
         Ok(Err(FailedAttempt { error, passed, .. })) => (Err(error), passed),
         Err(_) => (known.ok_or_else(|| Fault::Timeout.into()), HeaderMap::new()),
     }

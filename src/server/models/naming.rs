@@ -59,11 +59,18 @@ pub(in crate::server) async fn name(
     let mut given = admitted.identity.family.deployment(admitted.head);
     let has_defaults = pool.models().iter().any(|model| !model.defaults.is_empty());
     if !has_defaults && (!by_model || given.is_some()) {
-        return Ok(Named { body, given, named: None });
+        return Ok(Named {
+            body,
+            given,
+            named: None,
+        });
     }
     let named = named(&body);
     if given.is_none() && named.is_none() {
-        given = default_model(admitted, reply).await?.as_deref().map(ToOwned::to_owned);
+        given = default_model(admitted, reply)
+            .await?
+            .as_deref()
+            .map(ToOwned::to_owned);
     }
     let body = match pool.model(given.as_ref().or(named.as_ref()).map_or("", String::as_str)) {
         Some((_, known)) => fields::with_defaults(body, &known.defaults),
@@ -156,7 +163,9 @@ pub(in crate::server) async fn model_of_message(
     }
     let meant = default_model(admitted, reply).await.ok().flatten();
     // Only now have all engines listed their models.
-    let Some(meant) = meant.filter(|_| !app.pool.knows(requested)) else { return Ok(None) };
+    let Some(meant) = meant.filter(|_| !app.pool.knows(requested)) else {
+        return Ok(None);
+    };
     if app.logged_substitutes.is_new(requested, &meant) {
         tracing::warn!(
             asked = printable_name(requested),
@@ -174,7 +183,10 @@ fn usable_name(pool: &Pool, identity: &ClientIdentity, model: &Arc<str>) -> Opti
         return Some(Arc::clone(model));
     }
     let (_, known) = pool.model(model)?;
-    known.alias_names().find(|alias| identity.may_use(alias)).map(|alias| alias.as_str().into())
+    known
+        .alias_names()
+        .find(|alias| identity.may_use(alias))
+        .map(|alias| alias.as_str().into())
 }
 
 /// Returns the model that a body names, if any.
@@ -186,9 +198,18 @@ pub(in crate::server) fn named(body: &[u8]) -> Option<String> {
 fn missing(all: &[Arc<str>]) -> Failure {
     let mut message = String::from("Missing required parameter: 'model'.");
     if !all.is_empty() {
-        let names: Vec<_> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+        let names: Vec<_> = all
+            .iter()
+            .take(SHOWN)
+            .map(|name| format!("`{name}`"))
+            .collect();
         let more = if all.len() > SHOWN { " and others" } else { "" };
-        message.push_str(&format!(" Several models are served: {}{more}.", names.join(", ")));
+        message.push_str(&format!(
+            " Several models are served: {}{more}.",
+            names.join(", ")
+        ));
     }
-    Failure::from(Fault::MissingParameter).with_message(message).with_param("model")
+    Failure::from(Fault::MissingParameter)
+        .with_message(message)
+        .with_param("model")
 }

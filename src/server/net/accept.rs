@@ -85,10 +85,18 @@ impl Acceptor {
     /// another listener.
     pub(in crate::server) async fn run(&mut self, listener: &TcpListener) -> Infallible {
         loop {
-            match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
+            match listener
+                .accept()
+                .await
+                .and_then(|(stream, peer)| Ok((stream.into_std()?, peer)))
+            {
                 Ok((stream, peer)) => {
                     self.pause = PAUSES.0;
-                    if self.has_room().await { self.hand_over(stream, peer) } else { self.refuse(stream) }
+                    if self.has_room().await {
+                        self.hand_over(stream, peer)
+                    } else {
+                        self.refuse(stream)
+                    }
                 }
                 Err(error) => {
                     // Mostly a lack of descriptors: another try at once would only burn processor time.
@@ -129,7 +137,9 @@ impl Acceptor {
     /// Passes a connection to the worker thread with the fewest connections.
     fn hand_over(&self, stream: std::net::TcpStream, peer: SocketAddr) {
         let count = |inbox: &&Inbox| inbox.worker.connections.load(Ordering::Relaxed);
-        let Some(inbox) = self.inboxes.iter().min_by_key(count) else { return };
+        let Some(inbox) = self.inboxes.iter().min_by_key(count) else {
+            return;
+        };
         let slot = ConnectionSlot::take(&inbox.worker, peer);
         // Never fails for lack of room: the channel holds every connection that may be open.
         let _ = inbox.to.try_send((stream, slot));
@@ -142,12 +152,16 @@ impl Acceptor {
         if self.secure {
             return;
         }
-        let (Ok(parting), Ok(stream)) =
-            (Arc::clone(&self.refusals).try_acquire_owned(), TcpStream::from_std(stream))
-        else {
+        let (Ok(parting), Ok(stream)) = (
+            Arc::clone(&self.refusals).try_acquire_owned(),
+            TcpStream::from_std(stream),
+        ) else {
             return;
         };
-        #[expect(clippy::disallowed_methods, reason = "a second at most, and few at once")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a second at most, and few at once"
+        )]
         tokio::spawn(async move {
             let _ = tokio::time::timeout(LINGER, send_refusal(stream)).await;
             drop(parting);
@@ -157,7 +171,8 @@ impl Acceptor {
 
 /// Sends the error response for a reached connection limit, and closes the connection.
 async fn send_refusal(stream: TcpStream) -> io::Result<()> {
-    let failure = Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
+    let failure =
+        Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
     closing::answer(stream, &failure, true).await
 }
 
@@ -168,11 +183,15 @@ pub(in crate::server) async fn serve_connection(
     router: Router,
     stream: std::net::TcpStream,
 ) {
-    let Ok(stream) = configure_socket(stream) else { return };
+    let Ok(stream) = configure_socket(stream) else {
+        return;
+    };
     panics::point("connection", None);
     let worker = Arc::clone(&slot.worker);
     let app = worker.active_config.app();
-    let Some(stream) = tls::accept_client(&app, stream, &slot.open.state).await else { return };
+    let Some(stream) = tls::accept_client(&app, stream, &slot.open.state).await else {
+        return;
+    };
     // Release the configuration: the connection may stay open for longer than it is in force.
     let shutdown = Arc::clone(&app.net.shutdown);
     drop(app);
@@ -198,7 +217,11 @@ pub(in crate::server) async fn serve_connection(
     std::future::poll_fn(|cx| {
         // Polled before: the library closes a connection of which it has not read anything yet.
         let polled = connection.as_mut().poll(cx);
-        if polled.is_pending() && phases.poll(cx, &shutdown).is_some_and(|phase| phase >= Phase::Draining) {
+        if polled.is_pending()
+            && phases
+                .poll(cx, &shutdown)
+                .is_some_and(|phase| phase >= Phase::Draining)
+        {
             connection.as_mut().graceful_shutdown();
             return connection.as_mut().poll(cx).map(drop);
         }
@@ -212,8 +235,9 @@ fn configure_socket(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     // A client that no longer acknowledges is given up after `VANISHED_AFTER`; the probes only make an idle
     // connection notice.
-    let keepalive =
-        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(15));
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
     socket.set_tcp_user_timeout(Some(VANISHED_AFTER))?;

@@ -66,14 +66,20 @@ impl WriteTimer {
         let now = Instant::now();
         let stall = Stall::new(patience, now);
         let sleep = Box::pin(sleep_until(Self::first_check(&stall, now)));
-        Self { stall, sleep, limit_raised: false }
+        Self {
+            stall,
+            sleep,
+            limit_raised: false,
+        }
     }
 
     /// Notes that a write is blocked. Sets the timer anew if the client has taken data since the last one.
     fn note_blocked(&mut self) {
         let now = Instant::now();
         if self.stall.waits(now) {
-            self.sleep.as_mut().reset(Self::first_check(&self.stall, now));
+            self.sleep
+                .as_mut()
+                .reset(Self::first_check(&self.stall, now));
         }
     }
 
@@ -128,7 +134,11 @@ pub(in crate::server) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(in crate::server) fn new(stream: Socket, state: ConnectionState, slot: ConnectionSlot) -> Self {
+    pub(in crate::server) fn new(
+        stream: Socket,
+        state: ConnectionState,
+        slot: ConnectionSlot,
+    ) -> Self {
         let app = slot.worker.active_config.app();
         let timeouts = &app.config.timeouts;
         Self {
@@ -152,12 +162,20 @@ impl ClientIo {
 
     /// Returns true if the client speaks HTTP/2, as agreed in TLS or shown by its first bytes, which stay
     /// readable. Fails if the client sends none in time.
-    pub(in crate::server) fn poll_is_http2(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(in crate::server) fn poll_is_http2(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
         if let Some(agreed) = self.io.inner().speaks_http2() {
             return Poll::Ready(Ok(agreed));
         }
         loop {
-            if !self.ahead.iter().zip(PREFACE).all(|(byte, expected)| byte == expected) {
+            if !self
+                .ahead
+                .iter()
+                .zip(PREFACE)
+                .all(|(byte, expected)| byte == expected)
+            {
                 return Poll::Ready(Ok(false));
             }
             if self.ahead.len() >= PREFACE.len() {
@@ -194,7 +212,11 @@ impl ClientIo {
     }
 
     /// Reads for an upgraded connection, and counts the bytes.
-    fn poll_counted(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_counted(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut to: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut space = [MaybeUninit::uninit(); UPGRADED_READ];
         let room = space.len().min(to.remaining());
         let mut buffer = ReadBuf::uninit(space.get_mut(..room).unwrap_or_default());
@@ -205,7 +227,10 @@ impl ClientIo {
     }
 
     /// Flushes bytes that TLS may still hold because the client does not take them. Fails if the client stalls.
-    pub(in crate::server) fn poll_flush_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(in crate::server) fn poll_flush_tls(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.io.inner().is_tls() {
             return Poll::Ready(Ok(()));
         }
@@ -245,7 +270,8 @@ impl ClientIo {
     /// Returns true if the kernel holds unread bytes of the client, for which the task will be woken.
     fn has_unread_input(&self) -> bool {
         let tcp = SockRef::from(self.io.inner().tcp());
-        tcp.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
+        tcp.peek(&mut [MaybeUninit::uninit()])
+            .is_ok_and(|count| count > 0)
     }
 
     /// Times the wait for a request and its head. Fails when the time is over, when the connection is evicted, or
@@ -259,7 +285,9 @@ impl ClientIo {
             self.wait = ClientWait::Idle(Instant::now());
         }
         self.requests_seen = self.state.request_count();
-        if !matches!(self.wait, ClientWait::Answer) && self.state.poll_evicted(cx) && !self.has_unread_input()
+        if !matches!(self.wait, ClientWait::Answer)
+            && self.state.poll_evicted(cx)
+            && !self.has_unread_input()
         {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
@@ -276,7 +304,9 @@ impl ClientIo {
             ClientWait::Answer => return Poll::Pending,
         };
         let mut end = since + patience;
-        let sleep = self.reading.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        let sleep = self
+            .reading
+            .get_or_insert_with(|| Box::pin(sleep_until(end)));
         loop {
             if sleep.deadline() != end {
                 sleep.as_mut().reset(end);
@@ -327,8 +357,9 @@ impl ClientIo {
             {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
-            let sleep =
-                self.close_check.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + CLOSE_CHECK)));
+            let sleep = self
+                .close_check
+                .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + CLOSE_CHECK)));
             if sleep.as_mut().poll(cx).is_pending() {
                 return Ok(());
             }
@@ -348,7 +379,9 @@ impl ClientIo {
             return written;
         }
         let tcp = SockRef::from(self.io.inner().tcp());
-        let stalled = self.writing.get_or_insert_with(|| WriteTimer::new(self.stall));
+        let stalled = self
+            .writing
+            .get_or_insert_with(|| WriteTimer::new(self.stall));
         if written.is_ready() {
             if std::mem::take(&mut stalled.limit_raised) {
                 let _ = tcp.set_tcp_user_timeout(Some(VANISHED_AFTER));
@@ -359,7 +392,11 @@ impl ClientIo {
             return written;
         }
         stalled.note_blocked();
-        let WriteTimer { stall, sleep, limit_raised: is_told } = stalled;
+        let WriteTimer {
+            stall,
+            sleep,
+            limit_raised: is_told,
+        } = stalled;
         ready!(sleep.as_mut().poll(cx));
         if !*is_told && sleep.deadline() < stall.end() {
             // The kernel would treat a client that acknowledges but takes nothing as one that has vanished.
@@ -434,9 +471,17 @@ impl Read for ClientIo {
 }
 
 impl Write for ClientIo {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        let taken = if let Poll::Ready(Ok(taken)) = written { taken } else { 0 };
+        let taken = if let Poll::Ready(Ok(taken)) = written {
+            taken
+        } else {
+            0
+        };
         self.poll_stall(cx, written, taken)
     }
 
@@ -469,7 +514,8 @@ impl Write for ClientIo {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // No answer is at risk between two requests, nor amid a head that is given up while the process drains.
         let unused = matches!(self.wait, ClientWait::Idle(_)) || self.state.is_evicted();
-        let unused = unused || self.wait != ClientWait::Answer && self.shutdown.phase() >= Phase::Draining;
+        let unused =
+            unused || self.wait != ClientWait::Answer && self.shutdown.phase() >= Phase::Draining;
         self.poll_close(cx, unused)
     }
 }

@@ -121,7 +121,8 @@ impl ConnectionState {
 
     /// Notes that the connection counts as idle after this time, unless it is used before.
     fn mark_idle_in(&self, time: Duration) {
-        let then = u64::try_from((self.0.born.elapsed() + time).as_millis()).unwrap_or(u64::MAX - 1);
+        let then =
+            u64::try_from((self.0.born.elapsed() + time).as_millis()).unwrap_or(u64::MAX - 1);
         self.0.idle.store(then + 1, Ordering::Relaxed);
     }
 

@@ -42,14 +42,21 @@ impl Connections {
         let state = ConnectionState::of(Some(peer));
         open.insert(number, state.clone());
         drop(open);
-        OpenConnection { connections: Arc::clone(self), number, state }
+        OpenConnection {
+            connections: Arc::clone(self),
+            number,
+            state,
+        }
     }
 
     /// Returns the connections that have been idle longest, at most [`CANDIDATES`] of them; the longest idle is
     /// last.
     fn idle(&self) -> Vec<(Instant, ConnectionState)> {
-        let mut idle: Vec<_> =
-            self.open().values().filter_map(|state| Some((state.idle_since()?, state.clone()))).collect();
+        let mut idle: Vec<_> = self
+            .open()
+            .values()
+            .filter_map(|state| Some((state.idle_since()?, state.clone())))
+            .collect();
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
         idle.split_off(idle.len().saturating_sub(CANDIDATES))
     }
@@ -83,7 +90,12 @@ pub(in crate::server) struct Evictions {
 impl Evictions {
     /// Creates the eviction of connections that have been idle for at least this time.
     pub(in crate::server) fn of(connections: &Arc<Connections>, least: Duration) -> Self {
-        Self { connections: Arc::clone(connections), least, idle: Vec::new(), evicting: None }
+        Self {
+            connections: Arc::clone(connections),
+            least,
+            idle: Vec::new(),
+            evicting: None,
+        }
     }
 
     /// Forgets the last eviction, so that the next one does not wait for it.
@@ -95,7 +107,9 @@ impl Evictions {
     /// true if one was evicted.
     pub(in crate::server) fn evict(&mut self) -> bool {
         let evicting = self.evicting.as_ref();
-        if evicting.is_some_and(|(state, since)| state.is_evicted() && since.elapsed() < EVICTION_TIME) {
+        if evicting
+            .is_some_and(|(state, since)| state.is_evicted() && since.elapsed() < EVICTION_TIME)
+        {
             return false;
         }
         if self.idle.is_empty() {
@@ -126,7 +140,11 @@ impl ConnectionSlot {
     pub(in crate::server) fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let open = worker.active_config.app().net.connections.add(peer);
-        Self { worker: Arc::clone(worker), open, connected: None }
+        Self {
+            worker: Arc::clone(worker),
+            open,
+            connected: None,
+        }
     }
 }
 

@@ -23,7 +23,9 @@ pub(in crate::server) fn fit_limits(limits: &mut Limits) {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     // Each request has a connection on both sides.
     let requests = limits.requests.min(number((most - own) / 2).max(1));
-    let connections = limits.connections.min(number(most - own).saturating_sub(requests).max(1));
+    let connections = limits
+        .connections
+        .min(number(most - own).saturating_sub(requests).max(1));
     if (requests, connections) != (limits.requests, limits.connections) {
         tracing::warn!(
             open_files = most,
@@ -38,7 +40,16 @@ pub(in crate::server) fn fit_limits(limits: &mut Limits) {
 /// Raises the limit on open files and returns it; `None` if there is no limit.
 fn raise() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current == maximum || setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+    if current == maximum
+        || setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        )
+        .is_err()
+    {
         return current;
     }
     maximum
@@ -60,7 +71,10 @@ pub(in crate::server) struct Reserve {
 
 impl Reserve {
     pub(in crate::server) fn new() -> Self {
-        let this = Self { null: File::open("/dev/null").ok().map(Into::into), kept: Mutex::default() };
+        let this = Self {
+            null: File::open("/dev/null").ok().map(Into::into),
+            kept: Mutex::default(),
+        };
         this.refill();
         this
     }

@@ -17,7 +17,9 @@ thread_local! {
 /// Notes the value of a request for its connection.
 #[cfg(debug_assertions)]
 pub(in crate::server) fn arm(headers: &HeaderMap) {
-    let waits = headers.get(HEADER).and_then(|waits| waits.to_str().ok()?.parse().ok());
+    let waits = headers
+        .get(HEADER)
+        .and_then(|waits| waits.to_str().ok()?.parse().ok());
     if waits.is_some() {
         ARMED.set(waits);
     }
@@ -29,7 +31,9 @@ pub(in crate::server) async fn dropped_in_time(connection: impl Future<Output = 
     let mut connection = Some(Box::pin(connection));
     let mut left = None;
     std::future::poll_fn(|cx| {
-        let Some(running) = &mut connection else { return std::task::Poll::Ready(()) };
+        let Some(running) = &mut connection else {
+            return std::task::Poll::Ready(());
+        };
         let polled = running.as_mut().poll(cx);
         left = ARMED.take().or(left);
         match &mut left {

@@ -68,17 +68,30 @@ impl Listeners {
     /// # Errors
     /// Fails if the system does not report the address of the listener.
     pub fn inspector_url(&self) -> io::Result<String> {
-        Ok(format!("http://{}{}", reachable(self.admin.local_addr()?), INSPECTOR_PATH))
+        Ok(format!(
+            "http://{}{}",
+            reachable(self.admin.local_addr()?),
+            INSPECTOR_PATH
+        ))
     }
 
     /// Logs the base URL for clients, the version and the URL of the inspector; called before the server runs, so that
     /// these lines come first.
     pub fn announce(&self, config: &Config) {
-        let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
-        let everywhere =
-            if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
+        let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else {
+            return;
+        };
+        let everywhere = if address.ip().is_unspecified() {
+            ", at every address of this machine"
+        } else {
+            ""
+        };
         let version = Build::CURRENT.version;
-        tracing::info!(version, base_url, "clients use the base URL {base_url}{everywhere}");
+        tracing::info!(
+            version,
+            base_url,
+            "clients use the base URL {base_url}{everywhere}"
+        );
         if let Ok(url) = self.inspector_url() {
             tracing::info!(url, "the inspector is at {url}");
         }
@@ -87,8 +100,16 @@ impl Listeners {
 
 /// Returns the base URL for clients that connect to this address. An address that stands for all interfaces is
 /// replaced by `host`, or by the loopback address.
-pub(in crate::server) fn base_url(address: SocketAddr, host: Option<&str>, config: &Config) -> String {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
+pub(in crate::server) fn base_url(
+    address: SocketAddr,
+    host: Option<&str>,
+    config: &Config,
+) -> String {
+    let scheme = if config.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     let root = config.root_path.as_deref().unwrap_or_default();
     if let Some(host) = host.filter(|_| address.ip().is_unspecified()) {
         return format!("{scheme}://{host}:{}{root}/v1", address.port());
@@ -109,16 +130,20 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let bound = || {
-        let socket =
-            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            None,
+        )?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
         socket.listen(4096)?;
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
-    let told =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let told = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+    };
     bound().map_err(told)
 }
 

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 /// Future of an engine request, up to the head of its answer.
-pub(in crate::server) type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
+pub(in crate::server) type PendingAnswer =
+    Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 /// Returns a future that sends the request unchanged, once it is polled.
 pub(in crate::server) fn prepare(client: Arc<Client>, request: Outgoing) -> PendingAnswer {

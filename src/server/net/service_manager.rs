@@ -49,7 +49,10 @@ impl PassedSockets {
             }
             Ok::<_, io::Error>(listener)
         };
-        Ok(Self { proxy: listener(0, "first")?, admin: listener(1, "second")? })
+        Ok(Self {
+            proxy: listener(0, "first")?,
+            admin: listener(1, "second")?,
+        })
     }
 
     /// Returns the addresses of the sockets, for clients and for operators.
@@ -57,15 +60,19 @@ impl PassedSockets {
     /// # Errors
     /// Fails if the system does not report an address.
     pub fn addresses(&self) -> io::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
-        let address =
-            |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+        let address = |listener: &Option<TcpListener>| {
+            listener.as_ref().map(TcpListener::local_addr).transpose()
+        };
         Ok((address(&self.proxy)?, address(&self.admin)?))
     }
 }
 
 /// Reports that clients are served at this address.
 pub(in crate::server) fn ready(address: SocketAddr) {
-    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving at {address}"))]);
+    notify(&[
+        NotifyState::Ready,
+        NotifyState::Status(&format!("serving at {address}")),
+    ]);
 }
 
 /// Reports that the configuration is being read again; [`reloaded`] follows.
@@ -78,14 +85,22 @@ pub(in crate::server) fn reloading() {
 
 /// Reports that a reload is over, and how it ended.
 pub(in crate::server) fn reloaded(is_taken: bool) {
-    let status = if is_taken { "serving" } else { "serving; the new configuration is not taken" };
+    let status = if is_taken {
+        "serving"
+    } else {
+        "serving; the new configuration is not taken"
+    };
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// Reports a drain, after which the process ends if `is_ending`.
 pub(in crate::server) fn draining(is_ending: bool) {
     let status = NotifyState::Status("draining");
-    if is_ending { notify(&[NotifyState::Stopping, status]) } else { notify(&[status]) }
+    if is_ending {
+        notify(&[NotifyState::Stopping, status])
+    } else {
+        notify(&[status])
+    }
 }
 
 /// Reports that a drain was cancelled.
@@ -96,7 +111,9 @@ pub(in crate::server) fn resumed() {
 /// Reports without end that the process is alive, twice in each period that the manager allows; returns at once if
 /// it does not watch.
 pub(in crate::server) async fn keep_watchdog() {
-    let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else { return };
+    let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else {
+        return;
+    };
     loop {
         notify(&[NotifyState::Watchdog]);
         tokio::time::sleep(period / 2).await;
@@ -115,8 +132,13 @@ static MESSAGES: LazyLock<Option<SyncSender<String>>> = LazyLock::new(|| {
             }
         }
     };
-    let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(send);
-    thread.inspect_err(|error| tracing::warn!(%error, "the service manager cannot be told")).ok().map(|_| to)
+    let thread = std::thread::Builder::new()
+        .name("notify".to_owned())
+        .spawn(send);
+    thread
+        .inspect_err(|error| tracing::warn!(%error, "the service manager cannot be told"))
+        .ok()
+        .map(|_| to)
 });
 
 fn notify(state: &[NotifyState<'_>]) {

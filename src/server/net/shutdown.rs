@@ -68,7 +68,8 @@ pub(in crate::server) type DrainCancel = oneshot::Sender<Result<(), String>>;
 /// Capacity for cancellations at the same moment; further ones wait.
 const MAX_CANCELLATIONS: usize = 4;
 /// Answer to an operator who tries to cancel the end of the process.
-const ENDING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
+const ENDING: &str =
+    "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Shutdown {
     /// Returns the state of a process in normal service, and the receiver for cancelled drains.
@@ -94,7 +95,10 @@ impl Shutdown {
         let (cancel, result) = oneshot::channel();
         // After a signal the receiver is closed.
         let _ = self.cancellations.send(cancel).await;
-        result.await.unwrap_or_else(|_| Err(ENDING.to_owned())).map(|()| true)
+        result
+            .await
+            .unwrap_or_else(|_| Err(ENDING.to_owned()))
+            .map(|()| true)
     }
 
     pub(in crate::server) fn phase(&self) -> Phase {
@@ -110,7 +114,10 @@ impl Shutdown {
     pub(in crate::server) fn resume_service(&self) {
         self.changes.send_modify(|current| {
             *current = Phase::Serving;
-            self.state.store((self.state() | PHASE_MASK).wrapping_add(1), Ordering::Release);
+            self.state.store(
+                (self.state() | PHASE_MASK).wrapping_add(1),
+                Ordering::Release,
+            );
         });
     }
 
@@ -120,7 +127,8 @@ impl Shutdown {
             let later = phase > *current;
             if later {
                 *current = phase;
-                self.state.store(self.state() & !PHASE_MASK | phase as u32, Ordering::Release);
+                self.state
+                    .store(self.state() & !PHASE_MASK | phase as u32, Ordering::Release);
             }
             later
         });
@@ -132,7 +140,10 @@ impl Shutdown {
 
     async fn drain_cancelled(&self) {
         // The channel cannot close: `self` owns the sender.
-        let _ = self.subscribe().wait_for(|current| *current == Phase::Serving).await;
+        let _ = self
+            .subscribe()
+            .wait_for(|current| *current == Phase::Serving)
+            .await;
     }
 
     pub(in crate::server) async fn reached(&self, phase: Phase) {
@@ -150,11 +161,18 @@ pub(in crate::server) struct PhaseWatcher {
 impl PhaseWatcher {
     pub(in crate::server) fn of(shutdown: &Shutdown) -> Self {
         let mut phases = shutdown.subscribe();
-        Self { changes: Box::pin(async move { while phases.changed().await.is_ok() {} }), state: None }
+        Self {
+            changes: Box::pin(async move { while phases.changed().await.is_ok() {} }),
+            state: None,
+        }
     }
 
     /// Returns the phase if it changed since the last call; the task is woken at each change.
-    pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>, shutdown: &Shutdown) -> Option<Phase> {
+    pub(in crate::server) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        shutdown: &Shutdown,
+    ) -> Option<Phase> {
         let before = self.state;
         // The task's waker never changes, so during normal service one registration is enough; one for each token
         // would cost a lock. Later, a wake may belong to the previous change and must be followed by a new
@@ -169,7 +187,9 @@ impl PhaseWatcher {
                 break;
             }
         }
-        self.state.filter(|state| before != Some(*state)).map(Phase::of)
+        self.state
+            .filter(|state| before != Some(*state))
+            .map(Phase::of)
     }
 }
 

@@ -26,7 +26,12 @@ pub(in crate::server) struct Stall {
 impl Stall {
     /// Starts the timer for a client that takes nothing.
     pub(in crate::server) fn new(patience: Duration, now: Instant) -> Self {
-        Self { patience, end: now + patience, taken: 0, free: None }
+        Self {
+            patience,
+            end: now + patience,
+            taken: 0,
+            free: None,
+        }
     }
 
     /// Notes that the client has taken bytes. Returns true if they suffice to end the stall.
@@ -38,7 +43,9 @@ impl Stall {
 
     /// Notes that data waits for the client. Returns true if it had taken some before, which moves the end.
     pub(in crate::server) fn waits(&mut self, now: Instant) -> bool {
-        let Some(free) = self.free.take() else { return false };
+        let Some(free) = self.free.take() else {
+            return false;
+        };
         let pause = now.saturating_duration_since(free);
         match pause > CAUGHT_UP {
             true => *self = Self::new(self.patience, now),
@@ -99,6 +106,10 @@ mod tests {
         stall.took(1, start + Duration::from_secs(2));
         let later = start + Duration::from_millis(3001);
         stall.waits(later);
-        assert_eq!((stall.end(), stall.taken), (later + PATIENCE, 0), "it had caught up");
+        assert_eq!(
+            (stall.end(), stall.taken),
+            (later + PATIENCE, 0),
+            "it had caught up"
+        );
     }
 }

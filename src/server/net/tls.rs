@@ -42,8 +42,7 @@ const FIRST_LINE: usize = 16 << 10;
 /// connection for a second.
 const ANSWERED: usize = 64;
 /// Message for clients that speak HTTP without TLS.
-const PLAIN: &str =
-    "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
+const PLAIN: &str = "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
 
 /// Server certificate and the limits on handshakes. The certificate is replaced when its files change.
 pub(in crate::server) struct ServerCertificate {
@@ -82,22 +81,38 @@ impl ServerCertificate {
             NegotiatedConnection::Plain { stream, is_head } => {
                 if let Ok(_permit) = self.plain.try_acquire() {
                     let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
-                    let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
+                    let _ =
+                        tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head))
+                            .await;
                 }
-                Err(io::Error::new(ErrorKind::InvalidData, "the client speaks HTTP without TLS"))
+                Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the client speaks HTTP without TLS",
+                ))
             }
         }
     }
 
     /// Detects the client's protocol, and performs the handshake if that is TLS.
-    async fn detect_and_handshake(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
+    async fn detect_and_handshake(
+        &self,
+        mut stream: TcpStream,
+    ) -> io::Result<NegotiatedConnection> {
         let mut first = [0];
         // A TLS record begins with a type below 32; an HTTP method is written in capitals.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
             let line = first_line(&mut stream).await?;
-            let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
+            let no_tls = || {
+                io::Error::new(
+                    ErrorKind::InvalidData,
+                    "the client speaks neither TLS nor HTTP",
+                )
+            };
             let method = request_method(&line).ok_or_else(no_tls)?;
-            return Ok(NegotiatedConnection::Plain { stream, is_head: method == "HEAD" });
+            return Ok(NegotiatedConnection::Plain {
+                stream,
+                is_head: method == "HEAD",
+            });
         }
         let hello = ClientHello::read(stream).await?;
         self.handshake(hello).await.map(NegotiatedConnection::Tls)
@@ -120,7 +135,12 @@ impl ServerCertificate {
     /// Reads the files again; invalid ones leave the certificate unchanged.
     async fn reload(&self, metrics: &Metrics) {
         let files = self.files.clone();
-        let late = || Err(TlsFileError { key: "cert_file", why: UNREAD.to_owned() });
+        let late = || {
+            Err(TlsFileError {
+                key: "cert_file",
+                why: UNREAD.to_owned(),
+            })
+        };
         match in_time(move || ServerIdentity::read(&files))
             .await
             .unwrap_or_else(late)
@@ -133,7 +153,11 @@ impl ServerCertificate {
             }
             Err(TlsFileError { key, why }) => {
                 metrics.tls.certificate_rejected();
-                tracing::error!(key, why, "TLS: the changed files are no good, those before stay in use");
+                tracing::error!(
+                    key,
+                    why,
+                    "TLS: the changed files are no good, those before stay in use"
+                );
             }
         }
     }
@@ -165,16 +189,18 @@ fn request_method(bytes: &[u8]) -> Option<&str> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ');
     let (method, _path, version) = (words.next()?, words.next()?, words.next()?);
-    let is_request = method.bytes().all(|byte| byte.is_ascii_uppercase()) && version.starts_with("HTTP/");
+    let is_request =
+        method.bytes().all(|byte| byte.is_ascii_uppercase()) && version.starts_with("HTTP/");
     (is_request && words.next().is_none()).then_some(method)
 }
 
 /// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
 fn reject_expired(identity: ServerIdentity) -> Result<ServerIdentity, TlsFileError> {
     match identity.ends {
-        Some(end) if end <= now() => {
-            Err(TlsFileError { key: "cert_file", why: "the certificate has expired".to_owned() })
-        }
+        Some(end) if end <= now() => Err(TlsFileError {
+            key: "cert_file",
+            why: "the certificate has expired".to_owned(),
+        }),
         _ => Ok(identity),
     }
 }
@@ -186,11 +212,18 @@ pub(in crate::server) async fn accept_client(
     stream: TcpStream,
     state: &ConnectionState,
 ) -> Option<Socket> {
-    let Some(certificate) = &app.net.server_certificate else { return Some(stream.into()) };
+    let Some(certificate) = &app.net.server_certificate else {
+        return Some(stream.into());
+    };
     let mut phases = app.net.shutdown.subscribe();
     let handshake = Box::pin(certificate.handshake_or_answer(stream));
-    let evicted =
-        std::future::poll_fn(|cx| if state.poll_evicted(cx) { Poll::Ready(()) } else { Poll::Pending });
+    let evicted = std::future::poll_fn(|cx| {
+        if state.poll_evicted(cx) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    });
     let result = tokio::select! {
         // Bytes that the client has sent count before an eviction.
         biased;
@@ -210,7 +243,10 @@ pub(in crate::server) async fn accept_client(
 }
 
 /// Watches the certificate files without end, and warns before the certificate expires.
-pub(in crate::server) async fn watch_certificate(certificate: &ServerCertificate, metrics: &Metrics) {
+pub(in crate::server) async fn watch_certificate(
+    certificate: &ServerCertificate,
+    metrics: &Metrics,
+) {
     let mut watch = ChangeDetector::new(certificate.identity().marks);
     let mut warned: Option<Instant> = None;
     loop {
@@ -229,7 +265,9 @@ pub(in crate::server) async fn watch_certificate(certificate: &ServerCertificate
 
 /// Logs a warning if a certificate expires soon or has expired; returns true if so.
 fn warn_if_expiring(ends: Option<i64>) -> bool {
-    let Some(left) = ends.map(|end| end - now()) else { return false };
+    let Some(left) = ends.map(|end| end - now()) else {
+        return false;
+    };
     let days = left.div_euclid(DAY);
     if left <= 0 {
         tracing::error!("TLS: the certificate has expired; clients refuse it");
@@ -240,6 +278,8 @@ fn warn_if_expiring(ends: Option<i64>) -> bool {
 }
 
 fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }

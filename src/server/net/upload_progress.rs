@@ -44,7 +44,16 @@ impl UploadProgress {
 
 impl Default for UploadProgress {
     fn default() -> Self {
-        let (moved, bytes, ended) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { begun: Instant::now(), moved, bytes, ended }
+        let (moved, bytes, ended) = (
+            AtomicU64::new(0),
+            AtomicUsize::new(0),
+            AtomicBool::new(false),
+        );
+        Self {
+            begun: Instant::now(),
+            moved,
+            bytes,
+            ended,
+        }
     }
 }

@@ -20,7 +20,12 @@ pub(super) struct AnswerBuffer {
 
 impl AnswerBuffer {
     pub(super) fn new(writer: AnswerWriter) -> Self {
-        Self { writer, out: OutputBuffer::default(), failed_before_content: false, committed: false }
+        Self {
+            writer,
+            out: OutputBuffer::default(),
+            failed_before_content: false,
+            committed: false,
+        }
     }
 
     /// Prepares for another attempt at this choice, and discards the output. A merged answer keeps it, and its writer,
@@ -32,7 +37,10 @@ impl AnswerBuffer {
         if self.committed {
             writer.commit();
         }
-        *self = Self { committed: self.committed, ..Self::new(writer) };
+        *self = Self {
+            committed: self.committed,
+            ..Self::new(writer)
+        };
     }
 
     /// Passes bytes to a reader, line by line until the first content, so that a role can be held back alone.
@@ -58,11 +66,15 @@ impl AnswerBuffer {
     }
 
     pub(super) fn fail(&mut self, reader: &mut AnswerReader, failure: Failure) {
-        self.write(reader, |reader, writer, out| reader.fail(failure, writer, out));
+        self.write(reader, |reader, writer, out| {
+            reader.fail(failure, writer, out)
+        });
     }
 
     pub(super) fn finish(&mut self, reader: &mut AnswerReader, ending: Ending) {
-        self.write(reader, |reader, writer, out| reader.finish(ending, writer, out));
+        self.write(reader, |reader, writer, out| {
+            reader.finish(ending, writer, out)
+        });
     }
 
     fn write(
@@ -72,10 +84,13 @@ impl AnswerBuffer {
     ) {
         let (held, ended) = (self.out.mark(), self.ended(reader));
         write(reader, &mut self.writer, &mut self.out);
-        let failed =
-            !self.writer.is_merged() && reader.failure().is_some_and(|failure| failure.fault.is_broken_off());
+        let failed = !self.writer.is_merged()
+            && reader
+                .failure()
+                .is_some_and(|failure| failure.fault.is_broken_off());
         // Events of Responses are numbered: none may be removed once the status has been sent.
-        let stays = || self.has_content(reader) || self.committed && self.writer.response().is_some();
+        let stays =
+            || self.has_content(reader) || self.committed && self.writer.response().is_some();
         if failed && !ended && !stays() {
             self.out = self.out.split_off(held);
             self.failed_before_content = true;
@@ -84,7 +99,9 @@ impl AnswerBuffer {
 
     /// Returns the failure that makes up the whole answer: an error response instead of a stream.
     pub(super) fn error_response<'f>(&'f self, reader: &'f AnswerReader) -> Option<&'f Failure> {
-        self.writer.failure().or_else(|| reader.failure().filter(|_| self.failed_before_content))
+        self.writer
+            .failure()
+            .or_else(|| reader.failure().filter(|_| self.failed_before_content))
     }
 
     pub(super) fn has_content(&self, reader: &AnswerReader) -> bool {

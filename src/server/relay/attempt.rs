@@ -26,7 +26,9 @@ use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::server::reply::ClientReply;
 use crate::telemetry::{Propagation, Trace};
-use crate::upstream::{Answer, AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream};
+use crate::upstream::{
+    Answer, AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream,
+};
 use crate::wire::disclosure::without_key;
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::options::{Options, ResponsesDialect};
@@ -82,11 +84,18 @@ impl EngineSender {
             thread: admitted.worker.thread,
             ids: admitted.ids.clone(),
             authorization: identity.family.authorization(headers),
-            trace: Propagation::of(reply.record().and_then(|record| record.trace.as_ref()), headers),
+            trace: Propagation::of(
+                reply.record().and_then(|record| record.trace.as_ref()),
+                headers,
+            ),
             // A request that loops was refused earlier.
             hops: Hops::read(headers).unwrap_or_default(),
             key: identity.key(),
-            priority: identity.caller.as_ref().map(|caller| caller.priority).unwrap_or_default(),
+            priority: identity
+                .caller
+                .as_ref()
+                .map(|caller| caller.priority)
+                .unwrap_or_default(),
             dialect: None,
             share,
             recording: reply.recording.clone(),
@@ -97,7 +106,10 @@ impl EngineSender {
     pub(in crate::server) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
         let options = self.app.pool.options(upstream, model, self.key);
         match self.dialect {
-            Some(dialect) => Arc::new(Options { responses_dialect: dialect, ..(*options).clone() }),
+            Some(dialect) => Arc::new(Options {
+                responses_dialect: dialect,
+                ..(*options).clone()
+            }),
             None => options,
         }
     }
@@ -106,8 +118,14 @@ impl EngineSender {
     /// `requested` is the client's name for the model.
     pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, requested: &str) -> Route {
         let options = self.options(to.upstream, to.model);
-        let route = self.app.pool.route(to.upstream, to.model, requested, options);
-        Route { fallbacks: route.fallbacks.union(to.fallbacks), ..route }
+        let route = self
+            .app
+            .pool
+            .route(to.upstream, to.model, requested, options);
+        Route {
+            fallbacks: route.fallbacks.union(to.fallbacks),
+            ..route
+        }
     }
 
     /// Switches to another request of the same client. Returns the same trace with new span ids, which later
@@ -125,7 +143,11 @@ impl EngineSender {
 
     /// Counts `bytes` of a further body for the same client request against the memory budget. Fails if the budget
     /// is exhausted.
-    pub(in crate::server) fn count_body(&self, body: &mut EngineBody, bytes: usize) -> Result<(), Failure> {
+    pub(in crate::server) fn count_body(
+        &self,
+        body: &mut EngineBody,
+        bytes: usize,
+    ) -> Result<(), Failure> {
         if bytes > 0
             && let share = Arc::new(self.app.admit.budget.share(bytes)?)
             && let Some(piece) = body.pieces_mut().first_mut()
@@ -206,10 +228,18 @@ impl EngineSender {
         }
         let collected = answer.collect(self.error_bytes()).await;
         let body = collected.unwrap_or_else(|(body, _)| body);
-        let failure = failure_of(status, if is_encoded { b"" } else { &body }, &upstream.config.auth);
+        let failure = failure_of(
+            status,
+            if is_encoded { b"" } else { &body },
+            &upstream.config.auth,
+        );
         let class = RetryClass::of_answer(status, &failure);
         let error = Error::from(name_missing_route(failure, status, request)).with_class(class);
-        Err(FailedAttempt { error, status: Some(status), passed })
+        Err(FailedAttempt {
+            error,
+            status: Some(status),
+            passed,
+        })
     }
 
     /// Sends a request and reads the whole answer, of at most `limit` bytes. Returns it with its headers that are passed to
@@ -235,7 +265,11 @@ impl EngineSender {
             // Too large: another engine would send as much.
             Err(_) => Failure::from(Unusable::TooLarge).into(),
         };
-        Err(FailedAttempt { error, status: None, passed })
+        Err(FailedAttempt {
+            error,
+            status: None,
+            passed,
+        })
     }
 
     /// Returns the limit for the bytes that are read of an engine's error response.
@@ -260,13 +294,21 @@ pub(in crate::server) struct FailedAttempt {
 
 impl FailedAttempt {
     fn unusable(why: Unusable, passed: HeaderMap) -> Self {
-        Self { error: Failure::from(why).into(), status: None, passed }
+        Self {
+            error: Failure::from(why).into(),
+            status: None,
+            passed,
+        }
     }
 }
 
 impl From<Error> for FailedAttempt {
     fn from(error: Error) -> Self {
-        Self { error, status: None, passed: HeaderMap::new() }
+        Self {
+            error,
+            status: None,
+            passed: HeaderMap::new(),
+        }
     }
 }
 
@@ -287,7 +329,13 @@ pub(in crate::server) struct AttemptTarget<'u> {
 impl<'u> AttemptTarget<'u> {
     /// Returns the target of a first attempt: the whole answer, without further fallbacks.
     pub(in crate::server) fn first(upstream: &'u Arc<Upstream>, model: &'u str) -> Self {
-        Self { upstream, model, attempt: 1, choice: None, fallbacks: Fallbacks::default() }
+        Self {
+            upstream,
+            model,
+            attempt: 1,
+            choice: None,
+            fallbacks: Fallbacks::default(),
+        }
     }
 }
 
@@ -326,9 +374,19 @@ pub(in crate::server) struct PendingRequest {
 
 impl PendingRequest {
     /// Returns a request for which a single engine answer is all that is needed.
-    pub(in crate::server) fn single(answer: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+    pub(in crate::server) fn single(
+        answer: PendingAnswer,
+        rewriter: Rewriter,
+        fallbacks: Fallbacks,
+    ) -> Self {
         let Rewriter { reader, writer } = rewriter;
-        Self { answer, reader, writer, others: Vec::new(), fallbacks }
+        Self {
+            answer,
+            reader,
+            writer,
+            others: Vec::new(),
+            fallbacks,
+        }
     }
 }
 
@@ -342,8 +400,15 @@ pub(in crate::server) struct FirstRefusal {
 
 impl FirstRefusal {
     /// Returns the first refusal of a request for the selection's model.
-    pub(in crate::server) fn first(failure: Failure, selection: &UpstreamSelection, app: &App) -> Self {
-        Self { failure, model: app.pool.engine_name(selection.served()).to_owned() }
+    pub(in crate::server) fn first(
+        failure: Failure,
+        selection: &UpstreamSelection,
+        app: &App,
+    ) -> Self {
+        Self {
+            failure,
+            model: app.pool.engine_name(selection.served()).to_owned(),
+        }
     }
 
     /// Returns the failure for the client: the first refusal if the engine refuses the other form too, else
@@ -381,16 +446,33 @@ pub(in crate::server) fn outcome(
         (_, None) => Some(AttemptOutcome::Good),
         (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
         (_, Some(Fault::InvalidRequest | Fault::ContextLength)) => Some(AttemptOutcome::Refused),
-        (Some(status @ (429 | 503)), _) => Some(AttemptOutcome::Pushed { status, wait: wait() }),
-        (Some(529), _) => Some(AttemptOutcome::Pushed { status: 503, wait: wait() }),
+        (Some(status @ (429 | 503)), _) => Some(AttemptOutcome::Pushed {
+            status,
+            wait: wait(),
+        }),
+        (Some(529), _) => Some(AttemptOutcome::Pushed {
+            status: 503,
+            wait: wait(),
+        }),
         (Some(501), _) => Some(AttemptOutcome::Refused),
         (Some(500..), _) => Some(AttemptOutcome::Bad),
         (Some(_), _) => Some(AttemptOutcome::Refused),
-        (None, Some(Fault::RateLimit)) => Some(AttemptOutcome::Pushed { status: 429, wait: wait() }),
-        (None, Some(Fault::EngineOverloaded)) => Some(AttemptOutcome::Pushed { status: 503, wait: wait() }),
+        (None, Some(Fault::RateLimit)) => Some(AttemptOutcome::Pushed {
+            status: 429,
+            wait: wait(),
+        }),
+        (None, Some(Fault::EngineOverloaded)) => Some(AttemptOutcome::Pushed {
+            status: 503,
+            wait: wait(),
+        }),
         (None, Some(Fault::NotImplemented | Fault::Aborted)) => Some(AttemptOutcome::Refused),
-        (None, Some(_)) => failure
-            .map(|failure| if failure.status >= 500 { AttemptOutcome::Bad } else { AttemptOutcome::Refused }),
+        (None, Some(_)) => failure.map(|failure| {
+            if failure.status >= 500 {
+                AttemptOutcome::Bad
+            } else {
+                AttemptOutcome::Refused
+            }
+        }),
     }
 }
 
@@ -401,7 +483,10 @@ fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Fai
         return failure;
     }
     let path = outgoing.path.split('?').next().unwrap_or_default();
-    let message = format!("The upstream engine does not serve {} {path}.", outgoing.method);
+    let message = format!(
+        "The upstream engine does not serve {} {path}.",
+        outgoing.method
+    );
     Failure::from(Fault::NotFound).with_message(message)
 }
 
@@ -414,10 +499,12 @@ pub(in crate::server) fn report_outcome(
     passed: &HeaderMap,
 ) {
     match failure.map(|failure| failure.fault) {
-        Some(Fault::Upstream) => chosen.upstream().mark_mismatch("upstream credentials rejected"),
-        Some(Fault::WrongModel) => {
-            chosen.upstream().mark_mismatch("it answers as a model that it does not list")
-        }
+        Some(Fault::Upstream) => chosen
+            .upstream()
+            .mark_mismatch("upstream credentials rejected"),
+        Some(Fault::WrongModel) => chosen
+            .upstream()
+            .mark_mismatch("it answers as a model that it does not list"),
         _ => {}
     }
     if let Some(outcome) = outcome(failure, status, passed) {
@@ -434,8 +521,9 @@ pub(in crate::server) fn choose(
     reply: &mut ClientReply,
     selection: &mut UpstreamSelection,
 ) -> Result<ChosenUpstream, Failure> {
-    let chosen =
-        selection.begin(app).map_err(|none| no_upstream(&mut reply.passed, none, selection.model()))?;
+    let chosen = selection
+        .begin(app)
+        .map_err(|none| no_upstream(&mut reply.passed, none, selection.model()))?;
     reply.note(|record| record.served = selection.shown(app));
     Ok(chosen)
 }
@@ -454,12 +542,22 @@ pub(in crate::server) fn begin(
 
 /// Returns the error for a client whose request finds no upstream. Sets `retry-after` in the headers for the client,
 /// unless the model is unknown.
-pub(in crate::server) fn no_upstream(passed: &mut HeaderMap, none: NoUpstream, model: &str) -> Failure {
+pub(in crate::server) fn no_upstream(
+    passed: &mut HeaderMap,
+    none: NoUpstream,
+    model: &str,
+) -> Failure {
     let (failure, wait) = match none {
         NoUpstream::Unknown => return no_such_model(model),
-        NoUpstream::Exhausted | NoUpstream::NoneAvailable => (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS),
+        NoUpstream::Exhausted | NoUpstream::NoneAvailable => {
+            (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS)
+        }
         NoUpstream::Overloaded { status, wait } => {
-            let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
+            let fault = if status == 429 {
+                Fault::RateLimit
+            } else {
+                Fault::EngineOverloaded
+            };
             (Failure::from(fault), wait.as_secs().saturating_add(1))
         }
     };
@@ -478,16 +576,26 @@ pub(in crate::server) async fn request_object(
 ) -> Result<Bytes, Failure> {
     let app = &*sender.app;
     let mut chosen = choose(app, reply, selection)?;
-    let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
+    let (total, patience) = (
+        *app.config.timeouts.total_whole,
+        *app.config.timeouts.first_token,
+    );
     let begun = Instant::now();
     let mut wait = None;
     // First refusal by the current engine, and the request in another form for it.
     let mut refused: Option<FirstRefusal> = None;
     let (mut fallbacks, mut other) = (Fallbacks::default(), None);
     loop {
-        let (upstream, model) = (Arc::clone(chosen.upstream()), Arc::clone(selection.served()));
+        let (upstream, model) = (
+            Arc::clone(chosen.upstream()),
+            Arc::clone(selection.served()),
+        );
         let first = AttemptTarget::first(&upstream, &model);
-        let to = AttemptTarget { attempt: selection.attempts(), fallbacks, ..first };
+        let to = AttemptTarget {
+            attempt: selection.attempts(),
+            fallbacks,
+            ..first
+        };
         let outgoing = match other.take() {
             Some(other) => other,
             None => request(&to)?,
@@ -504,12 +612,21 @@ pub(in crate::server) async fn request_object(
         };
         let (result, status, passed) = match exchanged {
             Ok((bytes, passed)) => (Ok(bytes), None, passed),
-            Err(FailedAttempt { error, status, passed }) => (Err(error), status, passed),
+            Err(FailedAttempt {
+                error,
+                status,
+                passed,
+            }) => (Err(error), status, passed),
         };
         let failure = result.as_ref().err().map(|error| &error.public);
-        let otherwise = failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
+        let otherwise =
+            failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
         // A refusal that leads to another form does not count as a failure of the engine.
-        let status = if otherwise.is_some() { Some(400) } else { status };
+        let status = if otherwise.is_some() {
+            Some(400)
+        } else {
+            status
+        };
         report_outcome(&mut chosen, failure, status, &passed);
         reply.passed = passed;
         reply.note(|record| {
@@ -582,6 +699,13 @@ fn in_another_form(
 /// the key, which is not for clients.
 pub(in crate::server) fn failure_of(status: u16, body: &[u8], auth: &Credentials) -> Failure {
     let text = std::str::from_utf8(body).ok();
-    let without = auth.own_key().zip(text).map(|(key, text)| without_key(text, &key.bytes()));
-    Failure::of_answer(status, without.as_deref().map_or(body, str::as_bytes), auth.are_ours())
+    let without = auth
+        .own_key()
+        .zip(text)
+        .map(|(key, text)| without_key(text, &key.bytes()));
+    Failure::of_answer(
+        status,
+        without.as_deref().map_or(body, str::as_bytes),
+        auth.are_ours(),
+    )
 }

@@ -70,7 +70,11 @@ impl RelayTimers {
             spoken: false,
             committed: !stream,
             paused: None,
-            total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
+            total: if stream {
+                *timeouts.total_stream
+            } else {
+                *timeouts.total_whole
+            },
             first_token: *timeouts.first_token,
             inter_token: *timeouts.inter_token,
             commit_after: seconds(options.commit_after_seconds),
@@ -163,19 +167,27 @@ impl RelayTimers {
     }
 
     fn next(&self) -> (Instant, Due) {
-        let patience =
-            if self.spoken { self.waiting + self.inter_token } else { self.sent + self.first_token };
+        let patience = if self.spoken {
+            self.waiting + self.inter_token
+        } else {
+            self.sent + self.first_token
+        };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
         let commit = self
             .commit_after
             .filter(|_| !self.committed)
             .map(|after| (self.started + after, Due::ClientOutput));
-        let keepalive =
-            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::ClientOutput));
+        let keepalive = self
+            .keepalive
+            .filter(|_| self.committed)
+            .map(|pause| (self.written + pause, Due::ClientOutput));
         [commit, keepalive]
             .into_iter()
             .flatten()
-            .fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
+            .fold(
+                timeout,
+                |first, other| if other.0 < first.0 { other } else { first },
+            )
     }
 
     /// Checks the timers. If the thread was blocked for long, all starts move by that time, so that nobody is late
@@ -184,13 +196,26 @@ impl RelayTimers {
         loop {
             let (at, due) = self.next();
             if at <= self.now {
-                let Some(more) = late_timer_extension(at, self.now) else { return Poll::Ready(due) };
-                let since = [&mut self.started, &mut self.sent, &mut self.waiting, &mut self.written];
-                since.into_iter().chain(&mut self.answer_written).for_each(|since| *since += more);
+                let Some(more) = late_timer_extension(at, self.now) else {
+                    return Poll::Ready(due);
+                };
+                let since = [
+                    &mut self.started,
+                    &mut self.sent,
+                    &mut self.waiting,
+                    &mut self.written,
+                ];
+                since
+                    .into_iter()
+                    .chain(&mut self.answer_written)
+                    .for_each(|since| *since += more);
                 continue;
             }
             // The task's waker never changes: a running timer will wake it.
-            if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {
+            if self
+                .armed
+                .is_some_and(|armed| self.now < armed && armed <= at)
+            {
                 return Poll::Pending;
             }
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -223,7 +248,10 @@ mod tests {
 
     #[test]
     fn comments_start_the_keepalive_anew_and_do_not_count_as_part_of_the_answer() {
-        let options = Options { keepalive_seconds: 3, ..Options::default() };
+        let options = Options {
+            keepalive_seconds: 3,
+            ..Options::default()
+        };
         let mut clock = RelayTimers::new(true, &Timeouts::default(), &options);
         let keepalive = Duration::from_secs(3);
         clock.wrote();

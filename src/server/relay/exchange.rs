@@ -48,9 +48,21 @@ pub(super) struct EngineExchange {
 
 impl EngineExchange {
     /// Begins an exchange with a pending request.
-    pub(super) fn begin(chosen: ChosenUpstream, answer: PendingAnswer, fallbacks: Fallbacks) -> Self {
+    pub(super) fn begin(
+        chosen: ChosenUpstream,
+        answer: PendingAnswer,
+        fallbacks: Fallbacks,
+    ) -> Self {
         let (step, passed) = (EngineStep::Pending(answer), HeaderMap::new());
-        Self { step, chosen, class: None, passed, fallbacks, refused: None, missing_fallback: None }
+        Self {
+            step,
+            chosen,
+            class: None,
+            passed,
+            fallbacks,
+            refused: None,
+            missing_fallback: None,
+        }
     }
 
     /// Returns true if the exchange is finished or cancelled.
@@ -62,7 +74,9 @@ impl EngineExchange {
     /// now on.
     pub(super) fn note_accepted_form(&mut self) {
         if let Some(refused) = self.refused.take() {
-            self.chosen.upstream().answers_to(&refused.model, self.fallbacks);
+            self.chosen
+                .upstream()
+                .answers_to(&refused.model, self.fallbacks);
         }
     }
 
@@ -73,7 +87,11 @@ impl EngineExchange {
             EngineStep::Reading(answer, _) => !answer.has_ended(),
             EngineStep::Done => false,
         };
-        self.chosen.upstream().figures.cancels.add(is_working.into());
+        self.chosen
+            .upstream()
+            .figures
+            .cancels
+            .add(is_working.into());
     }
 }
 
@@ -112,7 +130,10 @@ pub(super) fn body_kind(head: &ResponseHead) -> Result<BodyKind, Unusable> {
         400..=599 => Ok(BodyKind::Error(BytesMut::new())),
         200..=299 if head.status != 204 => match head.is_encoded() {
             true => Err(Unusable::Compressed),
-            false => Ok(BodyKind::Unknown(UnreadBody { blanks: 0, says_events: says_events(head) })),
+            false => Ok(BodyKind::Unknown(UnreadBody {
+                blanks: 0,
+                says_events: says_events(head),
+            })),
         },
         _ => Err(Unusable::Status),
     }
@@ -120,8 +141,13 @@ pub(super) fn body_kind(head: &ResponseHead) -> Result<BodyKind, Unusable> {
 
 pub(super) fn says_events(head: &ResponseHead) -> bool {
     const EVENTS: &[u8] = b"text/event-stream";
-    let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
-    label.get(..EVENTS.len()).is_some_and(|label| label.eq_ignore_ascii_case(EVENTS))
+    let label = head
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .map_or(&b""[..], http::HeaderValue::as_bytes);
+    label
+        .get(..EVENTS.len())
+        .is_some_and(|label| label.eq_ignore_ascii_case(EVENTS))
 }
 
 /// Receiver for the bytes of one read: passes them to the buffer according to the form of the body, and notes the
@@ -147,7 +173,11 @@ impl BodyReader<'_> {
             return;
         }
         *self.received += bytes.len();
-        if let BodyKind::Unknown(UnreadBody { blanks, says_events }) = self.body_kind {
+        if let BodyKind::Unknown(UnreadBody {
+            blanks,
+            says_events,
+        }) = self.body_kind
+        {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
             if *blanks > BLANK {
@@ -185,7 +215,8 @@ impl BodyReader<'_> {
             BodyKind::Unknown(_) => {}
         }
         self.upstream.scan_answer(bytes);
-        let is_too_large = *self.received > self.limits.max_answer_bytes && !self.buffer.ended(self.reader);
+        let is_too_large =
+            *self.received > self.limits.max_answer_bytes && !self.buffer.ended(self.reader);
         self.wrong = is_too_large.then_some(Unusable::TooLarge);
     }
 }

@@ -26,10 +26,24 @@ pub(super) fn missing_choices(leg: &mut Leg, client: &mut ClientSide) -> Option<
     let (attempt, fallbacks) = (selection.attempts(), leg.exchange.fallbacks);
     let request = |choice| {
         let first = AttemptTarget::first(upstream, served);
-        let to = AttemptTarget { attempt, choice: Some(choice), fallbacks, ..first };
-        let PendingRequest { answer, reader, fallbacks, .. } = resend.request.prepare(&to).ok()?;
+        let to = AttemptTarget {
+            attempt,
+            choice: Some(choice),
+            fallbacks,
+            ..first
+        };
+        let PendingRequest {
+            answer,
+            reader,
+            fallbacks,
+            ..
+        } = resend.request.prepare(&to).ok()?;
         let exchange = EngineExchange::begin(Pool::same_upstream(upstream), answer, fallbacks);
-        Some(Leg { exchange, reader, selection: Some(selection.clone()) })
+        Some(Leg {
+            exchange,
+            reader,
+            selection: Some(selection.clone()),
+        })
     };
     let legs: Option<Vec<_>> = (missing.choices..missing.requested).map(request).collect();
     let Some(legs) = legs.and_then(Legs::of) else {

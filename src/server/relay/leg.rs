@@ -55,7 +55,12 @@ impl Leg {
         }
         record.attempts += answer.attempts.saturating_sub(1);
         let (request_id, status) = (&*record.request_id, answer.head.status);
-        tracing::debug!(request_id, upstream = upstream.config.name, status, "an engine answers");
+        tracing::debug!(
+            request_id,
+            upstream = upstream.config.name,
+            status,
+            "an engine answers"
+        );
         match body_kind(&answer.head) {
             Ok(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),
             Err(why) => self.fail(why.into(), client),
@@ -63,9 +68,21 @@ impl Leg {
     }
 
     fn poll_body(&mut self, client: &mut ClientSide, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: EngineExchange { step, chosen, .. }, reader, .. } = self;
-        let EngineStep::Reading(answer, body_kind) = step else { return Poll::Ready(()) };
-        let ClientSide { buffer, received, record, clock, .. } = client;
+        let Self {
+            exchange: EngineExchange { step, chosen, .. },
+            reader,
+            ..
+        } = self;
+        let EngineStep::Reading(answer, body_kind) = step else {
+            return Poll::Ready(());
+        };
+        let ClientSide {
+            buffer,
+            received,
+            record,
+            clock,
+            ..
+        } = client;
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading = BodyReader {
             buffer,
@@ -94,7 +111,12 @@ impl Leg {
         if has_content && client.record.first_token.is_none() {
             let elapsed = client.record.started.elapsed();
             client.record.first_token = Some(elapsed);
-            self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
+            self.exchange
+                .chosen
+                .upstream()
+                .figures
+                .first_token
+                .observe(elapsed);
             client.record.progressed(self.reader.events());
         }
         if let Some(why) = wrong {
@@ -123,9 +145,22 @@ impl Leg {
     fn body_ended(&mut self, ending: Ending, client: &mut ClientSide) {
         client.tell_time();
         let buffer = &mut client.buffer;
-        let Self { exchange: EngineExchange { step, chosen, class, refused, fallbacks, .. }, reader, .. } =
-            self;
-        let EngineStep::Reading(answer, body_kind) = step else { return };
+        let Self {
+            exchange:
+                EngineExchange {
+                    step,
+                    chosen,
+                    class,
+                    refused,
+                    fallbacks,
+                    ..
+                },
+            reader,
+            ..
+        } = self;
+        let EngineStep::Reading(answer, body_kind) = step else {
+            return;
+        };
         if buffer.ended(reader) {
             return;
         }
@@ -134,10 +169,17 @@ impl Leg {
         }
         match body_kind {
             BodyKind::Error(body) => {
-                let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
+                let body = if answer.head.is_encoded() {
+                    &[]
+                } else {
+                    body.as_ref()
+                };
                 let failure = failure_of(answer.head.status, body, &chosen.upstream().config.auth);
                 *class = Some(RetryClass::of_answer(answer.head.status, &failure));
-                buffer.fail(reader, FirstRefusal::or_first(refused.as_deref(), *fallbacks, failure));
+                buffer.fail(
+                    reader,
+                    FirstRefusal::or_first(refused.as_deref(), *fallbacks, failure),
+                );
             }
             BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(reader, body),
             BodyKind::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
@@ -175,9 +217,15 @@ impl Leg {
         let ClientSide { record, resend, .. } = client;
         let (failure, upstream) = (self.reader.failure(), self.exchange.chosen.upstream());
         if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
-            let request = resend.as_ref().zip(self.selection.as_ref()).and_then(|(resend, selection)| {
-                resend.request.text(&AttemptTarget::first(upstream, selection.served()))
-            });
+            let request =
+                resend
+                    .as_ref()
+                    .zip(self.selection.as_ref())
+                    .and_then(|(resend, selection)| {
+                        resend
+                            .request
+                            .text(&AttemptTarget::first(upstream, selection.served()))
+                    });
             if let Some(request) = request {
                 record.note_engine_error(failure, &request);
             }
@@ -192,7 +240,12 @@ impl Leg {
         if failure.is_none() {
             self.exchange.note_accepted_form();
         }
-        let EngineExchange { step, chosen, passed, .. } = &mut self.exchange;
+        let EngineExchange {
+            step,
+            chosen,
+            passed,
+            ..
+        } = &mut self.exchange;
         let status = match step {
             EngineStep::Reading(answer, BodyKind::Error(_)) => Some(answer.head.status),
             _ => None,
@@ -203,7 +256,9 @@ impl Leg {
     /// Returns the engine's connection to its client for reuse, once its last bytes have arrived. `thread`: the index of
     /// the worker thread.
     pub(super) fn give_back(&mut self, thread: usize) {
-        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.step, EngineStep::Done) {
+        if let EngineStep::Reading(answer, _) =
+            std::mem::replace(&mut self.exchange.step, EngineStep::Done)
+        {
             self.exchange.chosen.client(thread).give_back_soon(*answer);
         }
     }
@@ -217,7 +272,10 @@ pub(super) struct Legs {
 
 impl Legs {
     pub(super) fn new(first: Leg) -> Self {
-        Self { first, rest: Vec::new() }
+        Self {
+            first,
+            rest: Vec::new(),
+        }
     }
 
     /// Returns these legs; `None` if there are none.
@@ -225,7 +283,10 @@ impl Legs {
         if legs.is_empty() {
             return None;
         }
-        Some(Self { first: legs.remove(0), rest: legs })
+        Some(Self {
+            first: legs.remove(0),
+            rest: legs,
+        })
     }
 
     pub(super) fn len(&self) -> usize {

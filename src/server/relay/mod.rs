@@ -114,18 +114,46 @@ impl Relay {
     /// Returns the relay of a planned request, with the further exchanges of its fan-out if it has one. `thread`: the
     /// index of the worker thread that polls the relay.
     pub(super) fn new(planned: Planned, mut record: Record, thread: usize) -> Box<Self> {
-        let Planned { attempt, resend, options, stream, writer } = planned;
-        let Attempt { chosen, request: PendingRequest { answer, reader, writer: output, others, fallbacks } } =
-            attempt;
+        let Planned {
+            attempt,
+            resend,
+            options,
+            stream,
+            writer,
+        } = planned;
+        let Attempt {
+            chosen,
+            request:
+                PendingRequest {
+                    answer,
+                    reader,
+                    writer: output,
+                    others,
+                    fallbacks,
+                },
+        } = attempt;
         record.sent_to(chosen.upstream(), 1);
         let clock = RelayTimers::new(stream, &record.app.config.timeouts, &options);
-        let (resend, selection) =
-            resend.map(|(request, selection)| (Box::new(Resend::new(request)), selection)).unzip();
+        let (resend, selection) = resend
+            .map(|(request, selection)| (Box::new(Resend::new(request)), selection))
+            .unzip();
         let exchange = EngineExchange::begin(chosen, answer, fallbacks);
-        let mut legs = Legs::new(Leg { exchange, reader, selection });
+        let mut legs = Legs::new(Leg {
+            exchange,
+            reader,
+            selection,
+        });
         legs.add(siblings(&legs.first, others, Duration::ZERO));
         let buffer = AnswerBuffer::new(output);
-        let mut client = ClientSide { thread, resend, buffer, received: 0, clock, stream, record };
+        let mut client = ClientSide {
+            thread,
+            resend,
+            buffer,
+            received: 0,
+            clock,
+            stream,
+            record,
+        };
         client.pass_limits();
         Box::new(Self {
             legs,
@@ -207,8 +235,18 @@ impl Relay {
         stream: impl FnOnce(Box<Self>) -> Body,
     ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
-        if let Some(failure) = self.client.buffer.error_response(&self.legs.first.reader).cloned() {
-            let EngineExchange { refused, fallbacks, missing_fallback, .. } = &self.legs.first.exchange;
+        if let Some(failure) = self
+            .client
+            .buffer
+            .error_response(&self.legs.first.reader)
+            .cloned()
+        {
+            let EngineExchange {
+                refused,
+                fallbacks,
+                missing_fallback,
+                ..
+            } = &self.legs.first.exchange;
             let failure = FirstRefusal::or_first(refused.as_deref(), *fallbacks, failure);
             let failure = match missing_fallback {
                 Some(fallback) => fallback.explain(failure),
@@ -237,11 +275,18 @@ impl Relay {
             &mut self.legs.first.exchange.passed,
             self.client.resend.as_ref().and_then(|resend| resend.wait),
         );
-        let has_two_resets =
-            self.legs.first.selection.as_ref().is_some_and(UpstreamSelection::has_two_resets);
+        let has_two_resets = self
+            .legs
+            .first
+            .selection
+            .as_ref()
+            .is_some_and(UpstreamSelection::has_two_resets);
         self.complete_record();
         let passed = &self.legs.first.exchange.passed;
-        self.client.record.error_response(failure, has_two_resets, passed).map(Body::full)
+        self.client
+            .record
+            .error_response(failure, has_two_resets, passed)
+            .map(Body::full)
     }
 
     /// Reads from the engine until there is output for the client, or there will be no more. Output that is ready
@@ -254,7 +299,9 @@ impl Relay {
                 break;
             }
             if self.client.record.app.is_cut() {
-                self.legs.first.fail(Fault::Draining.into(), &mut self.client);
+                self.legs
+                    .first
+                    .fail(Fault::Draining.into(), &mut self.client);
                 self.finish_choice(0);
                 break;
             }
@@ -342,7 +389,9 @@ impl Relay {
         }
         let mut polled = Poll::Pending;
         for at in 0..self.legs.len() {
-            let Some(leg) = self.legs.get_mut(at) else { break };
+            let Some(leg) = self.legs.get_mut(at) else {
+                break;
+            };
             if leg.poll(&mut self.client, cx).is_ready() {
                 polled = Poll::Ready(());
             }
@@ -362,9 +411,15 @@ impl Relay {
     /// Ends each engine answer with a timeout.
     fn time_out(&mut self) {
         self.client.tell_time();
-        let class = if self.client.clock.has_half() { RetryClass::MaybeProcessed } else { RetryClass::Never };
+        let class = if self.client.clock.has_half() {
+            RetryClass::MaybeProcessed
+        } else {
+            RetryClass::Never
+        };
         for at in 0..self.legs.len() {
-            let Some(leg) = self.legs.get_mut(at) else { break };
+            let Some(leg) = self.legs.get_mut(at) else {
+                break;
+            };
             leg.time_out(class, &mut self.client);
             self.finish_choice(at);
             if self.ended() {
@@ -378,7 +433,12 @@ impl Relay {
     /// all choices.
     fn finish_choice(&mut self, at: usize) {
         let Self { legs, client, .. } = self;
-        let Some(leg) = legs.get_mut(at).filter(|_| client.buffer.writer.is_merged()) else { return };
+        let Some(leg) = legs
+            .get_mut(at)
+            .filter(|_| client.buffer.writer.is_merged())
+        else {
+            return;
+        };
         let is_over = client.buffer.ended(&leg.reader) && leg.exchange.is_done();
         if !leg.reader.progress().ended || is_over {
             return;
@@ -390,7 +450,9 @@ impl Relay {
         if try_resend(leg, client).is_none() {
             client.buffer.give_up(&leg.reader);
             // The others are not needed.
-            legs.keep_alone(at, |other| client.buffer.writer.add_summary(other.reader.summary()));
+            legs.keep_alone(at, |other| {
+                client.buffer.writer.add_summary(other.reader.summary())
+            });
         }
     }
 
@@ -404,7 +466,9 @@ impl Relay {
 
     /// Sends the request again. Returns true if there is another attempt.
     fn resend(&mut self) -> bool {
-        let Some(more) = try_resend(&mut self.legs.first, &mut self.client) else { return false };
+        let Some(more) = try_resend(&mut self.legs.first, &mut self.client) else {
+            return false;
+        };
         self.legs.add(more);
         true
     }
@@ -421,7 +485,8 @@ impl Relay {
     /// Returns the headers to pass to the client; with several answers those of one that has arrived.
     fn forwarded_headers(&self) -> &HeaderMap {
         let mut all = self.legs.iter().map(|leg| &leg.exchange.passed);
-        all.find(|passed| !passed.is_empty()).unwrap_or(&self.legs.first.exchange.passed)
+        all.find(|passed| !passed.is_empty())
+            .unwrap_or(&self.legs.first.exchange.passed)
     }
 
     /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
@@ -430,10 +495,19 @@ impl Relay {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        let Self { legs: Legs { first: leg, .. }, client, .. } = self;
-        client.record.summarised(client.buffer.writer.summary(leg.reader.summary()));
+        let Self {
+            legs: Legs { first: leg, .. },
+            client,
+            ..
+        } = self;
+        client
+            .record
+            .summarised(client.buffer.writer.summary(leg.reader.summary()));
         let is_good = leg.reader.failure().is_none();
-        let is_error = matches!(&leg.exchange.step, EngineStep::Reading(_, BodyKind::Error(_)));
+        let is_error = matches!(
+            &leg.exchange.step,
+            EngineStep::Reading(_, BodyKind::Error(_))
+        );
         // With several legs, `finish_choice` has finished the attempt of each.
         if !(client.buffer.writer.is_merged() && is_good) {
             leg.finish_attempt(client);
@@ -443,7 +517,11 @@ impl Relay {
             Some(failure) => client.record.failed(failure),
             None => client.record.completed(),
         }
-        if is_good || is_error { leg.give_back(client.thread) } else { leg.exchange.cancel() }
+        if is_good || is_error {
+            leg.give_back(client.thread)
+        } else {
+            leg.exchange.cancel()
+        }
     }
 
     /// Returns the next bytes of the stream, or a keep-alive comment; `None` at the end. Never fails.
@@ -484,11 +562,22 @@ impl Relay {
         if self.client.resend.is_some() && !self.legs.first.reader.may_lack() {
             (self.client.resend, self.legs.first.selection) = (None, None);
         }
-        let bytes =
-            if self.by_events { self.client.buffer.out.join() } else { self.client.buffer.out.take() };
-        let was_partial = std::mem::replace(&mut self.output_left, !self.client.buffer.out.is_empty());
+        let bytes = if self.by_events {
+            self.client.buffer.out.join()
+        } else {
+            self.client.buffer.out.take()
+        };
+        let was_partial =
+            std::mem::replace(&mut self.output_left, !self.client.buffer.out.is_empty());
         if let Some(pause) = self.client.clock.wrote_answer().filter(|_| !was_partial) {
-            self.legs.first.exchange.chosen.upstream().figures.inter_token.observe(pause);
+            self.legs
+                .first
+                .exchange
+                .chosen
+                .upstream()
+                .figures
+                .inter_token
+                .observe(pause);
         }
         bytes
     }
@@ -514,7 +603,8 @@ impl Relay {
 
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Storing::Running(storing) = &mut self.storing {
-            let persisted = ready!(storing.as_mut().poll(cx)).persisted(&self.client.record.request_id);
+            let persisted =
+                ready!(storing.as_mut().poll(cx)).persisted(&self.client.record.request_id);
             let AnswerBuffer { writer, out, .. } = &mut self.client.buffer;
             if let Some(response) = writer.response_mut() {
                 response.write_end(persisted, out);

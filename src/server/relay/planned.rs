@@ -35,15 +35,25 @@ impl Planned {
         stream: bool,
     ) -> Result<Self, Failure> {
         let attempt = begin(reply, &mut selection, &mut *call)?;
-        let options = call.sender().options(attempt.chosen.upstream(), selection.served());
+        let options = call
+            .sender()
+            .options(attempt.chosen.upstream(), selection.served());
         let resend = Some((call, selection));
-        Ok(Self { attempt, resend, options, stream, writer: None })
+        Ok(Self {
+            attempt,
+            resend,
+            options,
+            stream,
+            writer: None,
+        })
     }
 
     /// Returns the model that is requested from the first upstream, by a name that clients may use; `None` if the
     /// request is not sent again.
     pub(in crate::server) fn model(&self) -> Option<Arc<str>> {
-        self.resend.as_ref().map(|(_, selection)| Arc::clone(selection.served()))
+        self.resend
+            .as_ref()
+            .map(|(_, selection)| Arc::clone(selection.served()))
     }
 
     /// Relays the answer to a client that waits for it. `since`: the time at which the request was complete. Not `async`,

@@ -10,10 +10,20 @@ use crate::request::{EngineBody, fields};
 /// Member of requests by which vLLM and SGLang order what waits.
 const FIELD: &str = "priority";
 /// Routes whose requests engines queue by priority.
-const QUEUED: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"];
+const QUEUED: [&str; 4] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+];
 
 /// Returns the body with the priority that the rule gives it. A body that is not a JSON object stays as it is.
-pub(super) fn applied(rule: PriorityRule, order: PriorityOrder, path: &str, body: EngineBody) -> EngineBody {
+pub(super) fn applied(
+    rule: PriorityRule,
+    order: PriorityOrder,
+    path: &str,
+    body: EngineBody,
+) -> EngineBody {
     let (value, keeps_own) = match rule {
         PriorityRule::Client => return body,
         PriorityRule::Fixed(value) => (value, false),
@@ -29,7 +39,11 @@ pub(super) fn applied(rule: PriorityRule, order: PriorityOrder, path: &str, body
         return body;
     }
     let whole = body.joined();
-    let stripped = if keeps_own { None } else { fields::without(&whole, FIELD) };
+    let stripped = if keeps_own {
+        None
+    } else {
+        fields::without(&whole, FIELD)
+    };
     match (stripped, is_added) {
         (None, false) => body,
         (stripped, false) => stripped.unwrap_or(whole).into(),
@@ -51,24 +65,94 @@ mod tests {
         use PriorityRule::{Client, Fixed, Usual};
         let chat = "/v1/chat/completions";
         for (rule, order, path, body, expected) in [
-            (Client, LowFirst, chat, r#"{"a":1,"priority":-9}"#, r#"{"a":1,"priority":-9}"#),
-            (Fixed(5), LowFirst, chat, r#"{"a":1}"#, r#"{"a":1,"priority":-5}"#),
-            (Fixed(5), HighFirst, chat, r#"{"a":1}"#, r#"{"a":1,"priority":5}"#),
-            (Fixed(-5), LowFirst, chat, r#"{"priority":-9,"a":1}"#, r#"{"a":1,"priority":5}"#),
-            (Fixed(5), Unread, chat, r#"{"priority":-9,"a":1}"#, r#"{"a":1}"#),
-            (Fixed(0), LowFirst, chat, r#"{"a":1,"priority":-9}"#, r#"{"a":1}"#),
+            (
+                Client,
+                LowFirst,
+                chat,
+                r#"{"a":1,"priority":-9}"#,
+                r#"{"a":1,"priority":-9}"#,
+            ),
+            (
+                Fixed(5),
+                LowFirst,
+                chat,
+                r#"{"a":1}"#,
+                r#"{"a":1,"priority":-5}"#,
+            ),
+            (
+                Fixed(5),
+                HighFirst,
+                chat,
+                r#"{"a":1}"#,
+                r#"{"a":1,"priority":5}"#,
+            ),
+            (
+                Fixed(-5),
+                LowFirst,
+                chat,
+                r#"{"priority":-9,"a":1}"#,
+                r#"{"a":1,"priority":5}"#,
+            ),
+            (
+                Fixed(5),
+                Unread,
+                chat,
+                r#"{"priority":-9,"a":1}"#,
+                r#"{"a":1}"#,
+            ),
+            (
+                Fixed(0),
+                LowFirst,
+                chat,
+                r#"{"a":1,"priority":-9}"#,
+                r#"{"a":1}"#,
+            ),
             (Fixed(0), LowFirst, chat, r#"{"a":1}"#, r#"{"a":1}"#),
-            (Fixed(0), LowFirst, chat, r#"{"priorit\u0079":-9,"priority":-8,"a":1}"#, r#"{"a":1}"#),
-            (Fixed(5), LowFirst, "/tokenize", r#"{"a":1,"priority":-9}"#, r#"{"a":1}"#),
-            (Usual(5), LowFirst, chat, r#"{"a":1,"priority":-9}"#, r#"{"a":1,"priority":-9}"#),
-            (Usual(5), LowFirst, chat, r#"{"a":1}"#, r#"{"a":1,"priority":-5}"#),
-            (Usual(5), HighFirst, chat, r#"{"a":1,"priority":null}"#, r#"{"a":1,"priority":5}"#),
+            (
+                Fixed(0),
+                LowFirst,
+                chat,
+                r#"{"priorit\u0079":-9,"priority":-8,"a":1}"#,
+                r#"{"a":1}"#,
+            ),
+            (
+                Fixed(5),
+                LowFirst,
+                "/tokenize",
+                r#"{"a":1,"priority":-9}"#,
+                r#"{"a":1}"#,
+            ),
+            (
+                Usual(5),
+                LowFirst,
+                chat,
+                r#"{"a":1,"priority":-9}"#,
+                r#"{"a":1,"priority":-9}"#,
+            ),
+            (
+                Usual(5),
+                LowFirst,
+                chat,
+                r#"{"a":1}"#,
+                r#"{"a":1,"priority":-5}"#,
+            ),
+            (
+                Usual(5),
+                HighFirst,
+                chat,
+                r#"{"a":1,"priority":null}"#,
+                r#"{"a":1,"priority":5}"#,
+            ),
             (Usual(0), LowFirst, chat, r#"{"a":1}"#, r#"{"a":1}"#),
             (Fixed(5), LowFirst, chat, "--form", "--form"),
             (Fixed(5), LowFirst, chat, "", ""),
         ] {
             let got = applied(rule, order, path, Bytes::from(body).into()).joined();
-            assert_eq!(std::str::from_utf8(&got).unwrap(), expected, "{rule:?} {order:?} {body}");
+            assert_eq!(
+                std::str::from_utf8(&got).unwrap(),
+                expected,
+                "{rule:?} {order:?} {body}"
+            );
         }
     }
 }

@@ -27,7 +27,11 @@ pub(super) struct Resend {
 
 impl Resend {
     pub(super) fn new(request: Box<dyn UpstreamRequest>) -> Self {
-        Self { request, path_taken: Vec::new(), wait: None }
+        Self {
+            request,
+            path_taken: Vec::new(),
+            wait: None,
+        }
     }
 }
 
@@ -41,7 +45,11 @@ pub(super) fn try_resend(leg: &mut Leg, client: &mut ClientSide) -> Option<Vec<L
 
 /// Repeats a refused request at the same engine in another form. This happens once for each form and counts
 /// neither as a failure of the engine nor as a retry.
-fn retry_in_other_form(leg: &mut Leg, client: &mut ClientSide, refusal: &Failure) -> Option<Vec<Leg>> {
+fn retry_in_other_form(
+    leg: &mut Leg,
+    client: &mut ClientSide,
+    refusal: &Failure,
+) -> Option<Vec<Leg>> {
     let tried = leg.exchange.fallbacks;
     let chosen = Pool::same_upstream(leg.exchange.chosen.upstream());
     let request = tried.further(refusal).find_map(|fallback| {
@@ -54,11 +62,13 @@ fn retry_in_other_form(leg: &mut Leg, client: &mut ClientSide, refusal: &Failure
         is_changed.then_some(request)
     })?;
     let selection = leg.selection.as_ref()?;
-    let first = leg
-        .exchange
-        .refused
-        .take()
-        .unwrap_or_else(|| Box::new(FirstRefusal::first(refusal.clone(), selection, &client.record.app)));
+    let first = leg.exchange.refused.take().unwrap_or_else(|| {
+        Box::new(FirstRefusal::first(
+            refusal.clone(),
+            selection,
+            &client.record.app,
+        ))
+    });
     leg.log_attempt(client);
     leg.exchange.chosen.report(AttemptOutcome::Refused);
     if let EngineStep::Reading(_, BodyKind::Error(_)) = &leg.exchange.step {
@@ -71,8 +81,17 @@ fn retry_in_other_form(leg: &mut Leg, client: &mut ClientSide, refusal: &Failure
 
 /// Sends the request to another upstream, if the failure's class and the retry limits allow that.
 fn retry_elsewhere(leg: &mut Leg, client: &mut ClientSide, failure: &Failure) -> Option<Vec<Leg>> {
-    let class = leg.exchange.class.take().unwrap_or_else(|| RetryClass::of(failure));
-    let ClientSide { resend, buffer, record, .. } = &mut *client;
+    let class = leg
+        .exchange
+        .class
+        .take()
+        .unwrap_or_else(|| RetryClass::of(failure));
+    let ClientSide {
+        resend,
+        buffer,
+        record,
+        ..
+    } = &mut *client;
     let (resend, selection) = resend.as_mut().zip(leg.selection.as_mut())?;
     if buffer.writer.is_merged() {
         selection.keep_model();
@@ -80,7 +99,10 @@ fn retry_elsewhere(leg: &mut Leg, client: &mut ClientSide, failure: &Failure) ->
     let (chosen, pause) = selection.next_along(&mut resend.path_taken, class, &record.app)?;
     let request = build_request(leg, client, &chosen, Fallbacks::default())?;
     if let (RetryClass::Overloaded, Some(resend)) = (class, &mut client.resend) {
-        resend.wait = Some(headers::shortest_retry_after(resend.wait, &leg.exchange.passed));
+        resend.wait = Some(headers::shortest_retry_after(
+            resend.wait,
+            &leg.exchange.passed,
+        ));
     }
     leg.finish_attempt(client);
     Some(start_attempt(leg, client, chosen, request, pause))
@@ -93,10 +115,20 @@ fn build_request(
     chosen: &ChosenUpstream,
     fallbacks: Fallbacks,
 ) -> Option<PendingRequest> {
-    let choice = client.buffer.writer.is_merged().then(|| leg.reader.choice());
+    let choice = client
+        .buffer
+        .writer
+        .is_merged()
+        .then(|| leg.reader.choice());
     let selection = leg.selection.as_ref()?;
     let (attempt, model) = (selection.attempts(), selection.served());
-    let to = AttemptTarget { upstream: chosen.upstream(), model, attempt, choice, fallbacks };
+    let to = AttemptTarget {
+        upstream: chosen.upstream(),
+        model,
+        attempt,
+        choice,
+        fallbacks,
+    };
     client.resend.as_mut()?.request.prepare(&to).ok()
 }
 
@@ -108,7 +140,13 @@ fn start_attempt(
     request: PendingRequest,
     pause: Duration,
 ) -> Vec<Leg> {
-    let PendingRequest { answer, reader, writer, others, fallbacks } = request;
+    let PendingRequest {
+        answer,
+        reader,
+        writer,
+        others,
+        fallbacks,
+    } = request;
     // Dropping the previous exchange cancels it.
     leg.exchange = EngineExchange::begin(chosen, prepare_after(pause, answer), fallbacks);
     leg.reader = reader;
@@ -126,11 +164,20 @@ fn start_attempt(
 }
 
 /// Returns the legs of further choices at the same upstream, which begin after a pause.
-pub(super) fn siblings(leg: &Leg, others: Vec<(PendingAnswer, AnswerReader)>, pause: Duration) -> Vec<Leg> {
+pub(super) fn siblings(
+    leg: &Leg,
+    others: Vec<(PendingAnswer, AnswerReader)>,
+    pause: Duration,
+) -> Vec<Leg> {
     let sibling = |(answer, reader)| {
         let chosen = Pool::same_upstream(leg.exchange.chosen.upstream());
-        let exchange = EngineExchange::begin(chosen, prepare_after(pause, answer), leg.exchange.fallbacks);
-        Leg { exchange, reader, selection: leg.selection.clone() }
+        let exchange =
+            EngineExchange::begin(chosen, prepare_after(pause, answer), leg.exchange.fallbacks);
+        Leg {
+            exchange,
+            reader,
+            selection: leg.selection.clone(),
+        }
     };
     others.into_iter().map(sibling).collect()
 }

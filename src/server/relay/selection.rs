@@ -14,8 +14,8 @@ use crate::server::admit::batch_line::LineStart;
 use crate::server::admitted::Admitted;
 use crate::server::reply::ClientReply;
 use crate::upstream::{
-    ChosenUpstream, ModelTarget, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Upstream,
-    prefix_blocks,
+    ChosenUpstream, ModelTarget, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria,
+    Upstream, prefix_blocks,
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -56,12 +56,14 @@ impl UpstreamSelection {
         let pool = &admitted.app.pool;
         let together = match &pool.affinity {
             Affinity::None => None,
-            Affinity::Conversation | Affinity::Prefix(_) => {
-                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
-            }
-            Affinity::Header(name) => {
-                admitted.head.headers.get(name).map(|value| hash(model, [value.as_bytes()].iter()))
-            }
+            Affinity::Conversation | Affinity::Prefix(_) => Some(beginning())
+                .filter(|said| !said.is_empty())
+                .map(|said| hash(model, said.iter())),
+            Affinity::Header(name) => admitted
+                .head
+                .headers
+                .get(name)
+                .map(|value| hash(model, [value.as_bytes()].iter())),
         };
         let prompt = match &pool.affinity {
             Affinity::Prefix(_) if !pool.is_single() => {
@@ -84,8 +86,19 @@ impl UpstreamSelection {
     }
 
     /// Returns a new selection for a request without a conversation.
-    pub(in crate::server) fn by_model(admitted: &Admitted<'_>, reply: &ClientReply, model: &str) -> Self {
-        Self::new(admitted, reply, model, None, Vec::<&str>::new, Vec::<&str>::new)
+    pub(in crate::server) fn by_model(
+        admitted: &Admitted<'_>,
+        reply: &ClientReply,
+        model: &str,
+    ) -> Self {
+        Self::new(
+            admitted,
+            reply,
+            model,
+            None,
+            Vec::<&str>::new,
+            Vec::<&str>::new,
+        )
     }
 
     /// Chooses the first upstream and records the attempt. Fails if no upstream qualifies.
@@ -169,7 +182,13 @@ impl UpstreamSelection {
         class: RetryClass,
         app: &App,
     ) -> Option<(ChosenUpstream, Duration)> {
-        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| path_taken.get(at)) else {
+        let Some(known) = self
+            .retries
+            .visited
+            .len()
+            .checked_sub(1)
+            .and_then(|at| path_taken.get(at))
+        else {
             let found = self.after(class, app)?;
             path_taken.push(Arc::clone(found.0.upstream()));
             return Some(found);
@@ -191,13 +210,17 @@ impl UpstreamSelection {
 
     /// Returns the model to request from the current upstream: one of those that the client's name means.
     pub(in crate::server) fn served(&self) -> &Arc<str> {
-        self.targets.get(self.at).map_or(&self.model, |target| &target.model)
+        self.targets
+            .get(self.at)
+            .map_or(&self.model, |target| &target.model)
     }
 
     /// Returns the engines' name of that model, for the client and the log; `None` if the client's name stands for
     /// itself alone.
     pub(in crate::server) fn shown(&self, app: &App) -> Option<Arc<str>> {
-        self.targets.get(self.at).map(|target| app.pool.engine_name(&target.model).into())
+        self.targets
+            .get(self.at)
+            .map(|target| app.pool.engine_name(&target.model).into())
     }
 
     /// Returns the number of attempts so far.
@@ -222,8 +245,13 @@ fn may_send_again(app: &App) -> bool {
 /// Returns the seed by which a model is drawn where a name stands for several: that of a batch's line, else the one of
 /// requests that stay together, else chance.
 pub(in crate::server) fn target_seed(admitted: &Admitted<'_>, together: Option<u64>) -> u64 {
-    let line = admitted.identity.line_start.as_ref().map(|start| start.seed);
-    line.or(together).unwrap_or_else(|| admitted.ids.tie_breaker())
+    let line = admitted
+        .identity
+        .line_start
+        .as_ref()
+        .map(|start| start.seed);
+    line.or(together)
+        .unwrap_or_else(|| admitted.ids.tie_breaker())
 }
 
 /// Returns a hash that is equal for requests for the same model whose conversations begin alike.

@@ -29,13 +29,23 @@ pub(in crate::server) async fn compact(
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
     let app = admitted.app;
-    let bytes = body.read(app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     // Parsed twice: as the client sent it, then with the instruction to summarise.
-    let request = parse_request(admitted, reply, body, bytes.clone(), None).await?.request;
+    let request = parse_request(admitted, reply, body, bytes.clone(), None)
+        .await?
+        .request;
     let bytes = summary::request(&bytes, &request, &app.config.file.compaction.instructions)?;
     let mut parsed = parse_request(admitted, reply, body, bytes, None).await?;
     let history = load_history(admitted, &mut parsed).await?;
-    let ParsedRequest { request, read_for, tenant, sender, .. } = parsed;
+    let ParsedRequest {
+        request,
+        read_for,
+        tenant,
+        sender,
+        ..
+    } = parsed;
     reply.label(&request.model);
     let mut selection = response_selection(admitted, reply, &request, &history, read_for);
     let mut reader = None;
@@ -59,14 +69,22 @@ pub(in crate::server) async fn compact(
     }
     reply.note(|record| record.summarised(rewriter.reader.summary()));
     let summary = CompactSummary::of(&object.join()).ok_or_else(|| {
-        Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
+        Failure::from(Fault::Incomplete)
+            .with_message("The upstream engine did not complete the summary.")
     })?;
-    let seal = seal(&app.store_handle.keys(), SealKind::Compaction, tenant, stamp.now);
+    let seal = seal(
+        &app.store_handle.keys(),
+        SealKind::Compaction,
+        tenant,
+        stamp.now,
+    );
     let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
     // The last item is the instruction to summarise.
     let mut said: Vec<_> = history.all(&request).collect();
     said.pop();
-    let said = said.into_iter().filter(|item| summary::is_user_message(item));
+    let said = said
+        .into_iter()
+        .filter(|item| summary::is_user_message(item));
     let object = write(stamp.id, stamp.now, said, &sealed, &summary.usage);
     Ok(with_dropped(reply.object(object), &request.dropped, ","))
 }
@@ -82,21 +100,33 @@ impl CompactSummary {
     /// Reads the summary from a final response object; `None` unless it is completed and has text.
     fn of(object: &[u8]) -> Option<Self> {
         let members = Members::of(std::str::from_utf8(object).ok()?)?;
-        members.get("status").filter(|status| status.get() == "\"completed\"")?;
+        members
+            .get("status")
+            .filter(|status| status.get() == "\"completed\"")?;
         let items: Vec<Raw<'_>> = json::read(members.get("output")?.get()).ok()?;
         let mut text = String::new();
         for item in items {
             let item = Members::of(item.get())?;
-            if item.get("type").is_none_or(|kind| kind.get() != "\"message\"") {
+            if item
+                .get("type")
+                .is_none_or(|kind| kind.get() != "\"message\"")
+            {
                 continue;
             }
             let parts: Vec<Raw<'_>> = json::read(item.get("content")?.get()).ok()?;
-            text.extend(parts.iter().filter_map(|part| json::member(part.get(), "text")));
+            text.extend(
+                parts
+                    .iter()
+                    .filter_map(|part| json::member(part.get(), "text")),
+            );
         }
         let text = text.trim().to_owned();
         (!text.is_empty()).then(|| Self {
             text,
-            usage: members.get("usage").map_or("null", |usage| usage.get()).to_owned(),
+            usage: members
+                .get("usage")
+                .map_or("null", |usage| usage.get())
+                .to_owned(),
         })
     }
 }
@@ -108,8 +138,9 @@ fn write<'a>(
     sealed: &str,
     usage: &str,
 ) -> Bytes {
-    let mut out =
-        BytesMut::from(format!("{{\"id\":\"resp_{id}\",\"object\":\"response.compaction\"").as_bytes());
+    let mut out = BytesMut::from(
+        format!("{{\"id\":\"resp_{id}\",\"object\":\"response.compaction\"").as_bytes(),
+    );
     out.extend_from_slice(b",\"created_at\":");
     write_number(now, &mut out);
     out.extend_from_slice(b",\"output\":[");

@@ -42,7 +42,9 @@ pub(in crate::server) async fn serve_conversations(
     let head = admitted.head;
     let bytes = match head.method {
         Method::POST => {
-            let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+            let bytes = body
+                .read(admitted.app.config.limits.max_body_bytes, admitted, reply)
+                .await?;
             with_files(admitted, body, bytes).await?
         }
         _ => Bytes::new(),
@@ -82,8 +84,13 @@ impl<'h> ConversationTarget<'h> {
     /// store.
     fn of(admitted: &'h Admitted<'h>, what: ConversationPath) -> Result<Self, Failure> {
         let owned = |segment| decoded(segment).into_owned();
-        let mut path =
-            admitted.head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
+        let mut path = admitted
+            .head
+            .uri
+            .path()
+            .split_once("/conversations/")
+            .map_or("", |(_, path)| path)
+            .split('/');
         let id = match what {
             ConversationPath::New => format!("conv_{}", admitted.ids.stamp().id),
             _ => path.next().map(owned).unwrap_or_default(),
@@ -96,8 +103,16 @@ impl<'h> ConversationTarget<'h> {
             }
             None => return Err(not_found("Conversation", &id)),
         };
-        let key = Key { tenant: admitted.tenant(), id: id.into() };
-        Ok(Self { admitted, store, key, item: path.nth(1).map(owned).unwrap_or_default() })
+        let key = Key {
+            tenant: admitted.tenant(),
+            id: id.into(),
+        };
+        Ok(Self {
+            admitted,
+            store,
+            key,
+            item: path.nth(1).map(owned).unwrap_or_default(),
+        })
     }
 
     fn key(&self) -> Key {
@@ -120,9 +135,19 @@ impl<'h> ConversationTarget<'h> {
         let (metadata, sent) = conversations::creation(body, &self.admitted.app.config.rules)?;
         let (metadata, now) = (Json::from(metadata), self.now());
         let items = self.resolved_items(&sent).await?;
-        let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
+        let created = self
+            .store
+            .create_conversation(self.key(), Arc::clone(&metadata), items, now)
+            .await;
         created.map_err(|error| self.failure(error))?;
-        write(&Conversation { key: self.key(), created: now, metadata }, out);
+        write(
+            &Conversation {
+                key: self.key(),
+                created: now,
+                metadata,
+            },
+            out,
+        );
         Ok(())
     }
 
@@ -137,7 +162,10 @@ impl<'h> ConversationTarget<'h> {
 
     async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
         let metadata = conversations::update(body, &self.admitted.app.config.rules)?;
-        let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
+        let changed = self
+            .store
+            .update_conversation(self.key(), metadata.into(), self.now())
+            .await;
         changed.map_err(|error| self.failure(error))?;
         self.show(out).await
     }
@@ -151,7 +179,10 @@ impl<'h> ConversationTarget<'h> {
 
     async fn list(&self, query: &Query<'_>, out: &mut BytesMut) -> Result<(), Failure> {
         query.include()?;
-        let page = self.store.conversation_items(self.key(), query.page()?, self.now()).await;
+        let page = self
+            .store
+            .conversation_items(self.key(), query.page()?, self.now())
+            .await;
         write_page(&page.map_err(|error| self.failure(error))?, out);
         Ok(())
     }
@@ -159,12 +190,26 @@ impl<'h> ConversationTarget<'h> {
     async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
         let sent = conversations::addition(body, &self.admitted.app.config.rules)?;
         let now = self.now();
-        self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
-        for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {
-            match self.store.conversation_item(self.key(), id.as_str().into(), now).await {
+        self.store
+            .conversation(self.key(), now)
+            .await
+            .map_err(|error| self.failure(error))?;
+        for (at, id) in sent
+            .iter()
+            .enumerate()
+            .filter_map(|(at, sent)| Some((at, sent.id.as_ref()?)))
+        {
+            match self
+                .store
+                .conversation_item(self.key(), id.as_str().into(), now)
+                .await
+            {
                 Err(StoreError::NotFound) => {}
                 Ok(_) => {
-                    return Err(invalid(format!("items[{at}].id"), "the conversation has such an item"));
+                    return Err(invalid(
+                        format!("items[{at}].id"),
+                        "the conversation has such an item",
+                    ));
                 }
                 Err(error) => return Err(self.failure(error)),
             }
@@ -180,16 +225,26 @@ impl<'h> ConversationTarget<'h> {
     async fn item(&self, delete: bool, out: &mut BytesMut) -> Result<(), Failure> {
         let (id, now) = (Arc::<str>::from(self.item.as_str()), self.now());
         // The conversation first: the error message names which of the two does not exist.
-        self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
+        self.store
+            .conversation(self.key(), now)
+            .await
+            .map_err(|error| self.failure(error))?;
         let told = |error| match error {
             StoreError::NotFound => not_found("Item", &self.item),
             other => self.failure(other),
         };
         if delete {
-            self.store.delete_item(self.key(), id, now).await.map_err(told)?;
+            self.store
+                .delete_item(self.key(), id, now)
+                .await
+                .map_err(told)?;
             return self.show(out).await;
         }
-        let found = self.store.conversation_item(self.key(), id, now).await.map_err(told)?;
+        let found = self
+            .store
+            .conversation_item(self.key(), id, now)
+            .await
+            .map_err(told)?;
         out.extend_from_slice(found.body.as_bytes());
         Ok(())
     }
@@ -198,10 +253,16 @@ impl<'h> ConversationTarget<'h> {
     /// referenced item does not exist.
     async fn resolved_items(&self, sent: &[NewItem]) -> Result<Vec<Item>, Failure> {
         let refers = sent.iter().filter(|sent| sent.refers);
-        let ids: Vec<_> = refers.filter_map(|sent| sent.id.as_deref()).map(Arc::<str>::from).collect();
+        let ids: Vec<_> = refers
+            .filter_map(|sent| sent.id.as_deref())
+            .map(Arc::<str>::from)
+            .collect();
         let mut found = Vec::new();
         if !ids.is_empty() {
-            let resolved = self.store.resolve(Arc::clone(&self.key.tenant), ids, self.now()).await;
+            let resolved = self
+                .store
+                .resolve(Arc::clone(&self.key.tenant), ids, self.now())
+                .await;
             found = resolved.map_err(|error| self.failure(error))?;
         }
         let mut found = found.into_iter();
@@ -221,10 +282,16 @@ impl<'h> ConversationTarget<'h> {
 }
 
 fn write(conversation: &Conversation, out: &mut BytesMut) {
-    let Conversation { key, created, metadata } = conversation;
+    let Conversation {
+        key,
+        created,
+        metadata,
+    } = conversation;
     out.extend_from_slice(b"{\"id\":");
     write_string(&key.id, out);
-    let rest =
-        format!(",\"object\":\"conversation\",\"created_at\":{},\"metadata\":{metadata}}}", created / 1000);
+    let rest = format!(
+        ",\"object\":\"conversation\",\"created_at\":{},\"metadata\":{metadata}}}",
+        created / 1000
+    );
     out.extend_from_slice(rest.as_bytes());
 }

@@ -38,14 +38,20 @@ impl LoadedHistory {
     }
 
     /// Returns the whole conversation, oldest item first: the history, then the input of the request.
-    pub(super) fn all<'a>(&'a self, request: &'a ResponsesRequest) -> impl Iterator<Item = &'a str> {
+    pub(super) fn all<'a>(
+        &'a self,
+        request: &'a ResponsesRequest,
+    ) -> impl Iterator<Item = &'a str> {
         self.history().chain(self.items(request))
     }
 
     /// Returns the texts of the first user message, by which related requests are routed to the same upstream.
     fn first_user_texts(&self, request: &ResponsesRequest) -> Vec<String> {
         let is_users = |item: &&str| json::member(item, "role").as_deref() == Some("user");
-        self.all(request).find(is_users).map(texts).unwrap_or_default()
+        self.all(request)
+            .find(is_users)
+            .map(texts)
+            .unwrap_or_default()
     }
 
     /// Returns the texts of the prompt, what engines put first in front: tools and instructions, then the items. An item
@@ -61,7 +67,10 @@ impl LoadedHistory {
 
     /// Returns the items of the input. References are replaced by the items they name, since a later turn could
     /// not resolve them.
-    pub(super) fn items<'a>(&'a self, request: &'a ResponsesRequest) -> impl Iterator<Item = &'a str> {
+    pub(super) fn items<'a>(
+        &'a self,
+        request: &'a ResponsesRequest,
+    ) -> impl Iterator<Item = &'a str> {
         request.input().enumerate().map(|(at, item)| {
             let found = self.resolved.iter().find(|(place, _)| *place == at);
             found.map_or(item, |(_, found)| &*found.body)
@@ -124,23 +133,38 @@ impl LoadedHistory {
 
     /// Returns the items as JSON: the history, and the resolved references.
     fn bodies(&self) -> (Vec<&str>, Vec<(usize, &str)>) {
-        (self.history().collect(), self.resolved.iter().map(|(at, item)| (*at, &*item.body)).collect())
+        (
+            self.history().collect(),
+            self.resolved
+                .iter()
+                .map(|(at, item)| (*at, &*item.body))
+                .collect(),
+        )
     }
 }
 
 fn unseal(keys: &SealKeys, tenant: &str, sealed: &str) -> Option<String> {
-    let kind = if sealed.starts_with("swc1.") { SealKind::Compaction } else { SealKind::Reasoning };
+    let kind = if sealed.starts_with("swc1.") {
+        SealKind::Compaction
+    } else {
+        SealKind::Reasoning
+    };
     keys.open(kind, tenant, sealed)
 }
 
 /// Returns the texts of a message, whether its content is a string or a list of parts.
 fn texts(message: &str) -> Vec<String> {
-    let Some(content) = json::raw_member(message, "content") else { return Vec::new() };
+    let Some(content) = json::raw_member(message, "content") else {
+        return Vec::new();
+    };
     if let Some(text) = Text::of(content) {
         return vec![text.decoded().into_owned()];
     }
     let parts: Vec<Raw<'_>> = json::read(content.get()).unwrap_or_default();
-    parts.iter().filter_map(|part| json::member(part.get(), "text")).collect()
+    parts
+        .iter()
+        .filter_map(|part| json::member(part.get(), "text"))
+        .collect()
 }
 
 /// Returns a selection among the upstreams of a Responses request, which go by its conversation or its prompt.
@@ -184,11 +208,27 @@ pub(super) async fn load_history(
 }
 
 async fn load(admitted: &Admitted<'_>, parsed: &ParsedRequest) -> Result<LoadedHistory, Failure> {
-    let ParsedRequest { request, remembered: known, .. } = parsed;
-    let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
-    let mut history = LoadedHistory { history, ..LoadedHistory::default() };
-    let references: Vec<_> = request.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
-    let previous = request.previous_response_id.as_ref().filter(|_| known.is_none());
+    let ParsedRequest {
+        request,
+        remembered: known,
+        ..
+    } = parsed;
+    let history = known
+        .as_ref()
+        .map(|known| known.items.clone())
+        .unwrap_or_default();
+    let mut history = LoadedHistory {
+        history,
+        ..LoadedHistory::default()
+    };
+    let references: Vec<_> = request
+        .references()
+        .map(|(at, id)| (at, Arc::<str>::from(id)))
+        .collect();
+    let previous = request
+        .previous_response_id
+        .as_ref()
+        .filter(|_| known.is_none());
     if previous.is_none() && request.conversation.is_none() && references.is_empty() {
         return Ok(history);
     }
@@ -215,23 +255,35 @@ async fn chain(
     id: &str,
 ) -> Result<Vec<Item>, Failure> {
     let about = |fault: Fault, message: String| {
-        Failure::from(fault).with_message(message).with_param("previous_response_id")
+        Failure::from(fault)
+            .with_message(message)
+            .with_param("previous_response_id")
     };
     let shown = printable_name(id);
-    let missing =
-        || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
+    let missing = || {
+        about(
+            Fault::PreviousNotFound,
+            format!("Previous response with id '{shown}' not found."),
+        )
+    };
     let store = store.ok_or_else(missing)?;
-    let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-    let chain = store.chain(key.clone(), HISTORY_BYTES, admitted.app.store_handle.now()).await;
+    let key = Key {
+        tenant: Arc::clone(&parsed.tenant),
+        id: id.into(),
+    };
+    let chain = store
+        .chain(key.clone(), HISTORY_BYTES, admitted.app.store_handle.now())
+        .await;
     let items = chain.map_err(|error| match error {
         StoreError::NotFound => missing(),
         StoreError::InConversation => about(
             Fault::InvalidValue,
             format!("The response '{shown}' is one of a conversation; go on with 'conversation'."),
         ),
-        StoreError::Conflict => {
-            about(Fault::InvalidValue, format!("The response '{shown}' has not ended yet."))
-        }
+        StoreError::Conflict => about(
+            Fault::InvalidValue,
+            format!("The response '{shown}' has not ended yet."),
+        ),
         StoreError::Full => about(
             Fault::ContextLength,
             "The conversation that this response continues is too long.".to_owned(),
@@ -253,8 +305,13 @@ async fn transcript(
         parsed.request.without_conversations()?;
         return Err(Fault::StoreUnavailable.into());
     };
-    let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-    let items = store.transcript(key, HISTORY_BYTES, admitted.app.store_handle.now()).await;
+    let key = Key {
+        tenant: Arc::clone(&parsed.tenant),
+        id: id.into(),
+    };
+    let items = store
+        .transcript(key, HISTORY_BYTES, admitted.app.store_handle.now())
+        .await;
     items.map_err(|error| match error {
         StoreError::NotFound => not_found("Conversation", id).with_param("conversation"),
         StoreError::Full => Failure::from(Fault::ContextLength)
@@ -275,15 +332,34 @@ async fn resolved(
     let mut found = Vec::new();
     if let Some(store) = store {
         let ids = references.iter().map(|(_, id)| Arc::clone(id)).collect();
-        let items = store.resolve(Arc::clone(&parsed.tenant), ids, admitted.app.store_handle.now()).await;
+        let items = store
+            .resolve(
+                Arc::clone(&parsed.tenant),
+                ids,
+                admitted.app.store_handle.now(),
+            )
+            .await;
         found = items.map_err(|error| unavailable(admitted, &error))?;
     }
     let known = &parsed.remembered;
     let mut found = found.into_iter();
     let item = |(at, id): (usize, Arc<str>)| {
-        let remembered = || known.iter().flat_map(|known| &known.items).find(|item| item.id == id).cloned();
+        let remembered = || {
+            known
+                .iter()
+                .flat_map(|known| &known.items)
+                .find(|item| item.id == id)
+                .cloned()
+        };
         let missing = || not_found("Item", &id).with_param(format!("input[{at}].id"));
-        Ok((at, found.next().flatten().or_else(remembered).ok_or_else(missing)?))
+        Ok((
+            at,
+            found
+                .next()
+                .flatten()
+                .or_else(remembered)
+                .ok_or_else(missing)?,
+        ))
     };
     references.into_iter().map(item).collect()
 }
@@ -292,7 +368,10 @@ async fn resolved(
 /// waits for it.
 pub(super) fn refresh(app: &App, store: &Arc<Store>, key: Key) {
     let (store, now) = (Arc::clone(store), app.store_handle.now());
-    #[expect(clippy::disallowed_methods, reason = "it ends within the deadline of the store")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it ends within the deadline of the store"
+    )]
     tokio::spawn(async move {
         if let Err(error) = store.refresh(key, now).await {
             tracing::debug!(%error, "a conversation was not made young again");
@@ -304,14 +383,25 @@ pub(super) fn refresh(app: &App, store: &Arc<Store>, key: Key) {
 /// identical item is accepted again, however its JSON is spelled.
 fn check_new_ids(history: &[Item], request: &ResponsesRequest) -> Result<(), Failure> {
     let references: HashSet<_> = request.references().map(|(at, _)| at).collect();
-    let mut known: HashMap<String, String> =
-        history.iter().map(|item| (item.id.to_string(), content_of(&item.body))).collect();
-    for (at, item) in request.input().enumerate().filter(|(at, _)| !references.contains(at)) {
-        let Some(id) = json::member(item, "id").filter(|id| !id.is_empty()) else { continue };
+    let mut known: HashMap<String, String> = history
+        .iter()
+        .map(|item| (item.id.to_string(), content_of(&item.body)))
+        .collect();
+    for (at, item) in request
+        .input()
+        .enumerate()
+        .filter(|(at, _)| !references.contains(at))
+    {
+        let Some(id) = json::member(item, "id").filter(|id| !id.is_empty()) else {
+            continue;
+        };
         let gist = content_of(item);
         if known.get(&id).is_some_and(|known| *known != gist) {
             let param = format!("input[{at}].id");
-            return Err(invalid(param, "another item of the conversation has this id"));
+            return Err(invalid(
+                param,
+                "another item of the conversation has this id",
+            ));
         }
         known.insert(id, gist);
     }
@@ -321,14 +411,31 @@ fn check_new_ids(history: &[Item], request: &ResponsesRequest) -> Result<(), Fai
 /// Returns the content of an item in a form independent of key order and spelling, to compare two items.
 fn content_of(item: &str) -> String {
     let members = Members::of(item).unwrap_or_default();
-    let kind = members.get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());
+    let kind = members
+        .get("type")
+        .and_then(Text::of)
+        .map(|kind| kind.decoded().into_owned());
     let mut gist = kind.unwrap_or_else(|| "message".to_owned());
-    for key in ["role", "call_id", "name", "arguments", "input", "output", "content"] {
-        let Some(value) = members.get(key) else { continue };
+    for key in [
+        "role",
+        "call_id",
+        "name",
+        "arguments",
+        "input",
+        "output",
+        "content",
+    ] {
+        let Some(value) = members.get(key) else {
+            continue;
+        };
         gist.push('\0');
         let parts = json::read::<Vec<Raw<'_>>>(value.get()).unwrap_or_default();
         gist.extend(Text::of(value).map(|text| text.decoded().into_owned()));
-        gist.extend(parts.iter().filter_map(|part| json::member(part.get(), "text")));
+        gist.extend(
+            parts
+                .iter()
+                .filter_map(|part| json::member(part.get(), "text")),
+        );
     }
     gist
 }

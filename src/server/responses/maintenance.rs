@@ -27,7 +27,9 @@ pub(in crate::server) async fn maintain(present: &ActiveConfig) {
             tracing::info!("the store is open");
         }
     }
-    let Some(store) = store_handle.store() else { return };
+    let Some(store) = store_handle.store() else {
+        return;
+    };
     let (mut has_lost, mut has_expired, mut has_files) = (false, false, false);
     let (mut beats, mut sweeps) = (Interval::of(store_handle.heartbeat), Interval::of(SWEEP));
     loop {
@@ -78,7 +80,9 @@ impl Interval {
 
     /// Returns the time until the interval has passed.
     fn left(&self) -> Duration {
-        self.last.map_or(Duration::ZERO, |last| self.every.saturating_sub(last.elapsed()))
+        self.last.map_or(Duration::ZERO, |last| {
+            self.every.saturating_sub(last.elapsed())
+        })
     }
 
     /// Returns true if the interval has passed, and restarts it.

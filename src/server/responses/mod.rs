@@ -100,7 +100,9 @@ pub(super) async fn respond(
     reply: &mut ClientReply,
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
-    let bytes = body.read(admitted.app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(admitted.app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     create(admitted, reply, body, bytes).await
 }
 
@@ -130,16 +132,29 @@ async fn parse_request(
     let (app, family) = (admitted.app, admitted.identity.family);
     let bytes = with_files(admitted, body, bytes).await?;
     let by_model = app.pool.needs_model();
-    let Named { body: bytes, given, named } = naming::name(admitted, reply, bytes, by_model).await?;
+    let Named {
+        body: bytes,
+        given,
+        named,
+    } = naming::name(admitted, reply, bytes, by_model).await?;
     let model = given.clone().or(named).unwrap_or_default();
     let (read_for, is_known) = app.pool.read_for(&model, target_seed(admitted, None));
     let mut sender = EngineSender::new(admitted, reply, body.share());
     sender.dialect = headers::dialect(&admitted.head.headers)?;
-    let mut route = sender.route(&AttemptTarget::first(&read_for.upstream, &read_for.model), &model);
+    let mut route = sender.route(
+        &AttemptTarget::first(&read_for.upstream, &read_for.model),
+        &model,
+    );
     route.responses = way.unwrap_or(route.responses);
-    let (rules, options, mode) = (Arc::clone(&app.config.rules), Arc::clone(&route.options), route.responses);
-    let mut request =
-        parse(&bytes, move |body| ResponsesRequest::read_for(body, &options, mode, given, &rules)).await?;
+    let (rules, options, mode) = (
+        Arc::clone(&app.config.rules),
+        Arc::clone(&route.options),
+        route.responses,
+    );
+    let mut request = parse(&bytes, move |body| {
+        ResponsesRequest::read_for(body, &options, mode, given, &rules)
+    })
+    .await?;
     if let Some(model) = naming::settle(admitted, reply, &request.model).await? {
         model.as_ref().clone_into(&mut request.model);
     }
@@ -153,7 +168,16 @@ async fn parse_request(
         request.force_store();
     }
     let tenant = admitted.tenant();
-    Ok(ParsedRequest { request, body: bytes, read_for, route, sender, tenant, since, remembered: None })
+    Ok(ParsedRequest {
+        request,
+        body: bytes,
+        read_for,
+        route,
+        sender,
+        tenant,
+        since,
+        remembered: None,
+    })
 }
 
 /// Generates the response, in the background or for a waiting client, and prepares its storage. `stream` makes
@@ -167,12 +191,28 @@ async fn generate(
 ) -> Result<Response<Body>, Failure> {
     parsed.request.add_earlier_tools(history.history())?;
     let writer = writer(admitted, &mut parsed, &history)?;
-    let ParsedRequest { request, body, read_for, route, sender, tenant, since, remembered: _ } = parsed;
+    let ParsedRequest {
+        request,
+        body,
+        read_for,
+        route,
+        sender,
+        tenant,
+        since,
+        remembered: _,
+    } = parsed;
     // Frees the body early: all that is needed of it has been copied.
     drop(body);
-    if let Some(writer) = writer.as_ref().filter(|_| request.insists_on_store() && !request.background) {
+    if let Some(writer) = writer
+        .as_ref()
+        .filter(|_| request.insists_on_store() && !request.background)
+    {
         // Check the room before the engine generates a response that could not be stored (faults O14, O15).
-        writer.store.has_room(writer.weight()).await.map_err(|error| unavailable(admitted, &error))?;
+        writer
+            .store
+            .has_room(writer.weight())
+            .await
+            .map_err(|error| unavailable(admitted, &error))?;
     }
     let dropped = request.dropped.clone();
     let (streams, background) = (request.stream, request.background);
@@ -181,7 +221,11 @@ async fn generate(
         && !background
         && tool_wait::is_requested(&admitted.head.headers, streams, &route);
     let form = StreamForm {
-        framing: if background || admitted.by_socket { EventFraming::Lines } else { EventFraming::Sse },
+        framing: if background || admitted.by_socket {
+            EventFraming::Lines
+        } else {
+            EventFraming::Sse
+        },
         pauses: is_held,
         awaits_store: writer.is_some(),
     };
@@ -190,7 +234,13 @@ async fn generate(
     log_left_out(&admitted.request_id, &request);
     let keys = admitted.app.store_handle.keys();
     let request_id = Arc::clone(&admitted.request_id);
-    let truncatable = Arc::new(TruncatableRequest { request, history, tenant, keys, request_id });
+    let truncatable = Arc::new(TruncatableRequest {
+        request,
+        history,
+        tenant,
+        keys,
+        request_id,
+    });
     let stamp = admitted.stamp();
     let call = Box::new(PreparedRequest {
         truncatable,
@@ -204,8 +254,16 @@ async fn generate(
         let response = in_background(admitted, reply, call, selection, writer, streams).await?;
         return Ok(with_dropped(response, &dropped, ","));
     }
-    let held = is_held.then(|| (TruncatableRequest::clone(&call.truncatable), call.sender.clone()));
-    let planned = Planned { writer, ..Planned::begin(reply, selection, call, streams)? };
+    let held = is_held.then(|| {
+        (
+            TruncatableRequest::clone(&call.truncatable),
+            call.sender.clone(),
+        )
+    });
+    let planned = Planned {
+        writer,
+        ..Planned::begin(reply, selection, call, streams)?
+    };
     let record = reply.take_record()?;
     let response = match held {
         None => relay_to_client(admitted, planned, record, since, stream).await,
@@ -256,14 +314,25 @@ async fn in_background(
     let object = encoder.queue(&mut first).ok_or(Fault::Proxy)?;
     let id = encoder.response_id().unwrap_or_default().to_owned();
     call.queued = true;
-    let attempt = Attempt { chosen, request: pending };
-    let Some(writer) = writer else { return Err(Fault::StoreUnavailable.into()) };
+    let attempt = Attempt {
+        chosen,
+        request: pending,
+    };
+    let Some(writer) = writer else {
+        return Err(Fault::StoreUnavailable.into());
+    };
     let place = app.responses.background_jobs.place()?;
     let (store, new) = writer.queued(&id, &object);
     let (key, conversation) = (new.key.clone(), new.conversation.clone());
     let record = reply.take_record()?;
     let started = record.started;
-    let planned = Planned { attempt, resend: Some((call, selection)), options, stream: true, writer: None };
+    let planned = Planned {
+        attempt,
+        resend: Some((call, selection)),
+        options,
+        stream: true,
+        writer: None,
+    };
     let (told, begun) = oneshot::channel();
     let begin = {
         let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
@@ -282,25 +351,45 @@ async fn in_background(
             let _counted = BackgroundCount::begin(worker);
             panics::point("background", Some(&record.request_id));
             let relay = Box::new(move || Relay::new(planned, record, thread));
-            PendingJob { app, store, key, place, relay, conversation, first }.run().await;
+            PendingJob {
+                app,
+                store,
+                key,
+                place,
+                relay,
+                conversation,
+                first,
+            }
+            .run()
+            .await;
         }
     };
     // A separate task: even if the client disconnects now, a response that was stored is also generated.
-    #[expect(clippy::disallowed_methods, reason = "one task for each response in the background, counted")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one task for each response in the background, counted"
+    )]
     tokio::spawn(begin);
     if let Err((error, record)) = begun.await.map_err(|_| Fault::Proxy)? {
         reply.give_back(record);
         return Err(unavailable(admitted, &error));
     }
     let (request_id, passed) = (&admitted.request_id, &HeaderMap::new());
-    let head = headers::Success { request_id, passed, attempts: 1, model: None };
+    let head = headers::Success {
+        request_id,
+        passed,
+        attempts: 1,
+        model: None,
+    };
     Ok(match streams {
         true => {
             let following = background::Following::Beginner(StoredAnswer::beside_record(&app));
             let told = background::follow(app, store, key, None, dialect, keepalive, following);
             head.stream().map(|()| Body::stream(told))
         }
-        false => head.object(started.elapsed()).map(|()| Body::full(Bytes::from(object))),
+        false => head
+            .object(started.elapsed())
+            .map(|()| Body::full(Bytes::from(object))),
     })
 }
 
@@ -312,7 +401,13 @@ fn writer(
     parsed: &mut ParsedRequest,
     history: &LoadedHistory,
 ) -> Result<Option<Box<ResponseWriter>>, Failure> {
-    let ParsedRequest { request, body, tenant, remembered: known, .. } = parsed;
+    let ParsedRequest {
+        request,
+        body,
+        tenant,
+        remembered: known,
+        ..
+    } = parsed;
     if !request.store && request.conversation.is_none() {
         return Ok(None);
     }
@@ -335,7 +430,11 @@ fn writer(
         ahead: store_handle.ahead(),
         whole: request.store,
         conversation: request.conversation.as_deref().map(Into::into),
-        previous: request.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
+        previous: request
+            .previous_response_id
+            .as_deref()
+            .filter(|_| !alone)
+            .map(Into::into),
         request: inherited_fields(simdutf8::basic::from_utf8(body).unwrap_or_default()).into(),
         input: history.shared(request, alone).collect(),
     });
@@ -343,9 +442,12 @@ fn writer(
     let most = store_handle.record_bytes();
     let demands = request.insists_on_store() || request.conversation.is_some();
     if demands && writer.weight() > most {
-        let message =
-            format!("The request is too large to be stored: with its answer it may have {most} bytes.");
-        return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("input"));
+        let message = format!(
+            "The request is too large to be stored: with its answer it may have {most} bytes."
+        );
+        return Err(Failure::from(Fault::TooLarge)
+            .with_message(message)
+            .with_param("input"));
     }
     Ok(Some(writer))
 }
@@ -369,7 +471,15 @@ fn seal(keys: &Arc<SealKeys>, kind: SealKind, tenant: Arc<str>, now: u64) -> Sea
 /// Logs the parameters of the request that were dropped or ignored.
 fn log_left_out(request_id: &str, request: &ResponsesRequest) {
     if !request.dropped.is_empty() || !request.ignored.is_empty() {
-        let (dropped, ignored) = (joined_names(&request.dropped, ","), joined_names(&request.ignored, ","));
-        tracing::info!(request_id, dropped, ignored, "left out of the engine's request");
+        let (dropped, ignored) = (
+            joined_names(&request.dropped, ","),
+            joined_names(&request.ignored, ","),
+        );
+        tracing::info!(
+            request_id,
+            dropped,
+            ignored,
+            "left out of the engine's request"
+        );
     }
 }

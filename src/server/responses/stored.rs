@@ -73,15 +73,28 @@ pub(in crate::server) async fn serve_stored(
             let after = query.number("starting_after")?;
             if query.flag("stream")? {
                 if !record.background {
-                    let what = "Only responses that were made in the background can be streamed again.";
-                    return Err(Failure::from(Fault::InvalidValue).with_message(what).with_param("stream"));
+                    let what =
+                        "Only responses that were made in the background can be streamed again.";
+                    return Err(Failure::from(Fault::InvalidValue)
+                        .with_message(what)
+                        .with_param("stream"));
                 }
                 let dialect = admitted.dialect()?;
-                let keepalive = app.pool.usual_options(admitted.identity.key()).keepalive_seconds;
+                let keepalive = app
+                    .pool
+                    .usual_options(admitted.identity.key())
+                    .keepalive_seconds;
                 let (head, record) = replay(reply)?;
                 let following = Following::Reader(Box::new(record));
-                let told =
-                    background::follow(Arc::clone(app), store, key, after, dialect, keepalive, following);
+                let told = background::follow(
+                    Arc::clone(app),
+                    store,
+                    key,
+                    after,
+                    dialect,
+                    keepalive,
+                    following,
+                );
                 return Ok(head.map(|()| Body::stream(told)));
             }
             out.extend_from_slice(record.response.as_bytes());
@@ -107,10 +120,22 @@ pub(in crate::server) async fn serve_stored(
 /// Returns the store and the key of the response in the path. Fails if there is no store.
 pub(super) fn stored_key(admitted: &Admitted<'_>) -> Result<(Arc<Store>, Key), Failure> {
     let path = admitted.head.uri.path();
-    let id = path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
+    let id = path
+        .split_once("/responses/")
+        .map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
     let id = decoded(id);
-    let store = admitted.app.store_handle.opened()?.ok_or_else(|| not_found("Response", &id))?;
-    Ok((store, Key { tenant: admitted.tenant(), id: id.into() }))
+    let store = admitted
+        .app
+        .store_handle
+        .opened()?
+        .ok_or_else(|| not_found("Response", &id))?;
+    Ok((
+        store,
+        Key {
+            tenant: admitted.tenant(),
+            id: id.into(),
+        },
+    ))
 }
 
 /// Cancels a background response, also one of another process, and returns its final record, or the current one
@@ -119,7 +144,10 @@ async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredRespon
     let start = Instant::now();
     let found = loop {
         let tried = Instant::now();
-        match store.request_cancel(key.clone(), app.store_handle.now()).await {
+        match store
+            .request_cancel(key.clone(), app.store_handle.now())
+            .await
+        {
             // A stalled process may hold the write lock for a while. An error that comes at once has another
             // cause.
             Err(StoreError::Slow | StoreError::Unavailable(_))
@@ -138,7 +166,10 @@ async fn cancel(app: &Arc<App>, store: &Store, key: &Key) -> Result<StoredRespon
         if record.state.is_terminal() || start.elapsed() >= CANCEL_WAIT {
             return Ok(record);
         }
-        if term.replace(record.term).is_some_and(|before| before != record.term) {
+        if term
+            .replace(record.term)
+            .is_some_and(|before| before != record.term)
+        {
             since = Instant::now();
         } else if since.elapsed() >= CANCEL_REACTION {
             // The owning process is dead or stalled.
@@ -164,15 +195,24 @@ fn replay(reply: &mut ClientReply) -> Result<(Response<()>, record::Record), Fai
 /// Appends a list object with one page of items.
 pub(super) fn write_page(page: &Page, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
-    separated(&page.items, out, |item, out| out.extend_from_slice(item.body.as_bytes()));
-    for (key, item) in [("],\"first_id\":", page.items.first()), (",\"last_id\":", page.items.last())] {
+    separated(&page.items, out, |item, out| {
+        out.extend_from_slice(item.body.as_bytes())
+    });
+    for (key, item) in [
+        ("],\"first_id\":", page.items.first()),
+        (",\"last_id\":", page.items.last()),
+    ] {
         out.extend_from_slice(key.as_bytes());
         match item {
             Some(item) => write_string(&item.id, out),
             None => out.extend_from_slice(b"null"),
         }
     }
-    out.extend_from_slice(if page.more { b",\"has_more\":true}" } else { b",\"has_more\":false}" });
+    out.extend_from_slice(if page.more {
+        b",\"has_more\":true}"
+    } else {
+        b",\"has_more\":false}"
+    });
 }
 
 /// Query string of a request, parsed on demand for each parameter.
@@ -197,9 +237,10 @@ impl<'a> Query<'a> {
     }
 
     fn number(&self, key: &'static str) -> Result<Option<u64>, Failure> {
-        let number = self
-            .get(key)
-            .map(|text| text.parse().map_err(|_| invalid(key, "it must be a whole number, 0 or more")));
+        let number = self.get(key).map(|text| {
+            text.parse()
+                .map_err(|_| invalid(key, "it must be a whole number, 0 or more"))
+        });
         number.transpose()
     }
 
@@ -208,18 +249,30 @@ impl<'a> Query<'a> {
     pub(super) fn include(&self) -> Result<(), Failure> {
         let pairs = form_urlencoded::parse(self.0.as_bytes());
         let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));
-        match words.enumerate().find(|(_, (_, word))| !Include::default().as_chat_request(word)) {
-            Some((at, _)) => Err(invalid(format!("include[{at}]"), "the API defines no such value")),
+        match words
+            .enumerate()
+            .find(|(_, (_, word))| !Include::default().as_chat_request(word))
+        {
+            Some((at, _)) => Err(invalid(
+                format!("include[{at}]"),
+                "the API defines no such value",
+            )),
             None => Ok(()),
         }
     }
 
     pub(super) fn page(&self) -> Result<PageRequest, Failure> {
-        let limit =
-            self.get("limit").map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
+        let limit = self
+            .get("limit")
+            .map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
         Ok(PageRequest {
-            after: self.get("after").filter(|after| !after.is_empty()).map(Into::into),
-            limit: limit.unwrap_or(Some(20)).ok_or_else(|| invalid("limit", "it must be from 1 to 100"))?,
+            after: self
+                .get("after")
+                .filter(|after| !after.is_empty())
+                .map(Into::into),
+            limit: limit
+                .unwrap_or(Some(20))
+                .ok_or_else(|| invalid("limit", "it must be from 1 to 100"))?,
             descending: match self.get("order").as_deref() {
                 None | Some("desc") => true,
                 Some("asc") => false,

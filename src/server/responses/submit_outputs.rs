@@ -33,7 +33,9 @@ pub(in crate::server) async fn tool_outputs(
     body: &mut RequestBody,
 ) -> Result<Response<Body>, Failure> {
     let app = admitted.app;
-    let bytes = body.read(app.config.limits.max_body_bytes, admitted, reply).await?;
+    let bytes = body
+        .read(app.config.limits.max_body_bytes, admitted, reply)
+        .await?;
     let outputs = Outputs::read(&bytes, &app.config.rules)?;
     let (store, key) = stored_key(admitted)?;
     // A held stream takes the outputs itself.
@@ -41,10 +43,13 @@ pub(in crate::server) async fn tool_outputs(
         return Ok(pending_response(reply, &key.id, pending?.iter()));
     }
     let now = app.store_handle.now();
-    let record = store.get(key.clone(), now).await.map_err(|error| match error {
-        StoreError::NotFound => not_found("Response", &key.id),
-        other => unavailable(admitted, &other),
-    })?;
+    let record = store
+        .get(key.clone(), now)
+        .await
+        .map_err(|error| match error {
+            StoreError::NotFound => not_found("Response", &key.id),
+            other => unavailable(admitted, &other),
+        })?;
     let calls = outputs::calls(&record.response);
     if !record.state.is_terminal() {
         let message = format!("The response '{}' has not ended yet.", key.id);
@@ -53,22 +58,33 @@ pub(in crate::server) async fn tool_outputs(
     let given = with_call_indexes(&key.id, &calls, &outputs.all)?;
     let output_store = ToolOutputStore::of(store, &key, admitted.ids.request_id());
     // Unless an answer begins, the outputs are removed again, and the client may post them once more.
-    let (submitted, stored) =
-        SubmittedOutputs::store(output_store, &given, now).await.map_err(|error| match error {
+    let (submitted, stored) = SubmittedOutputs::store(output_store, &given, now)
+        .await
+        .map_err(|error| match error {
             StoreError::Conflict => already_answered(given.first().map(|(_, output)| *output)),
             other => unavailable(admitted, &other),
         })?;
-    let pending: Vec<_> = (0..calls.len()).filter(|at| !stored.contains_key(at)).collect();
+    let pending: Vec<_> = (0..calls.len())
+        .filter(|at| !stored.contains_key(at))
+        .collect();
     if !pending.is_empty() {
         submitted.keep();
         let pending = pending.iter().filter_map(|at| calls.get(*at));
         return Ok(pending_response(reply, &key.id, pending));
     }
-    if !submitted.output_store.claim(now).await.map_err(|error| unavailable(admitted, &error))? {
+    if !submitted
+        .output_store
+        .claim(now)
+        .await
+        .map_err(|error| unavailable(admitted, &error))?
+    {
         submitted.keep();
         return Ok(pending_response(reply, &key.id, std::iter::empty()));
     }
-    let answered = calls.iter().enumerate().filter_map(|(at, call)| Some((call, stored.get(&at)?.as_str())));
+    let answered = calls
+        .iter()
+        .enumerate()
+        .filter_map(|(at, call)| Some((call, stored.get(&at)?.as_str())));
     let input = outputs::items(answered);
     let conversation = outputs::conversation(&record.response);
     let after = match &conversation {
@@ -76,7 +92,8 @@ pub(in crate::server) async fn tool_outputs(
         None => Predecessor::Response(&key.id),
     };
     let model = json::member(&record.response, "model").unwrap_or_default();
-    let stream = outputs.stream || headers::accepts_type(&admitted.head.headers, "text/event-stream");
+    let stream =
+        outputs.stream || headers::accepts_type(&admitted.head.headers, "text/event-stream");
     let continuing = outputs::continuing_body(&record.request, &model, after, &input, stream);
     // The continuation is a further request of the key.
     if let Err(failure) = count(admitted, reply).await {
@@ -100,7 +117,9 @@ fn pending_response<'a>(
     let mut out = BytesMut::from(&b"{\"object\":\"response.tool_outputs\",\"response_id\":"[..]);
     write_string(id, &mut out);
     out.extend_from_slice(b",\"status\":\"waiting\",\"pending\":[");
-    separated(pending, &mut out, |call, out| write_string(&call.call_id, out));
+    separated(pending, &mut out, |call, out| {
+        write_string(&call.call_id, out)
+    });
     out.extend_from_slice(b"]}");
     let mut response = reply.object(out.freeze());
     *response.status_mut() = StatusCode::ACCEPTED;
@@ -134,7 +153,8 @@ pub(super) fn with_call_indexes<'o>(
 }
 
 pub(super) fn already_answered(output: Option<&Output>) -> Failure {
-    let failure = Failure::from(Fault::Conflict).with_message("The tool call has an output already.");
+    let failure =
+        Failure::from(Fault::Conflict).with_message("The tool call has an output already.");
     match output {
         Some(output) => failure.with_param(output.param.as_str()),
         None => failure,

@@ -30,27 +30,51 @@ pub(in crate::server) async fn input_tokens(
     let mut parsed = parse_request(admitted, reply, body, bytes, Some(ResponsesMode::Chat)).await?;
     let history = load_history(admitted, &mut parsed).await?;
     parsed.request.add_earlier_tools(history.history())?;
-    let ParsedRequest { request, read_for, tenant, sender, .. } = parsed;
+    let ParsedRequest {
+        request,
+        read_for,
+        tenant,
+        sender,
+        ..
+    } = parsed;
     reply.label(&request.model);
     let mut selection = response_selection(admitted, reply, &request, &history, read_for);
     let outgoing = |to: &AttemptTarget<'_>| {
-        let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &request.model) };
+        let route = Route {
+            responses: ResponsesMode::Chat,
+            ..sender.route(to, &request.model)
+        };
         let chat = history.body(&request, &tenant, &app.store_handle.keys(), &route, 0)?;
         let (path, body) = tokenize::request(route.identity.engine, chat.body);
         Ok(sender.outgoing(to, "POST", path, body))
     };
-    let answer = request_object(reply, &sender, &mut selection, limits.max_answer_bytes, outgoing).await;
+    let answer = request_object(
+        reply,
+        &sender,
+        &mut selection,
+        limits.max_answer_bytes,
+        outgoing,
+    )
+    .await;
     let answer = answer.map_err(map_failure)?;
     let count = tokenize::counted(&answer)?.ok_or_else(cannot_count)?;
     let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
     write_number(count, &mut out);
     out.put_u8(b'}');
-    Ok(with_dropped(reply.object(out.freeze()), &request.dropped, ","))
+    Ok(with_dropped(
+        reply.object(out.freeze()),
+        &request.dropped,
+        ",",
+    ))
 }
 
 /// Maps the failure of an engine that has no such route to [`Fault::NotImplemented`].
 fn map_failure(failure: Failure) -> Failure {
-    if tokenize::is_missing(&failure) { cannot_count() } else { failure }
+    if tokenize::is_missing(&failure) {
+        cannot_count()
+    } else {
+        failure
+    }
 }
 
 fn cannot_count() -> Failure {

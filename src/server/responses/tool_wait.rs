@@ -55,7 +55,9 @@ pub(super) fn is_requested(headers: &HeaderMap, stream: bool, route: &Route) -> 
 /// Streams held open by this process, by response key. The value is the set of pending calls once the engine has
 /// ended.
 #[derive(Default)]
-pub(in crate::server) struct ToolWaits(Mutex<HashMap<Key, watch::Sender<Option<Arc<PendingCalls>>>>>);
+pub(in crate::server) struct ToolWaits(
+    Mutex<HashMap<Key, watch::Sender<Option<Arc<PendingCalls>>>>>,
+);
 
 /// Calls of one response whose outputs the client has yet to post, with the outputs received so far.
 struct PendingCalls {
@@ -82,14 +84,21 @@ impl ToolWaits {
 
     /// Gives outputs to the held stream of this response and returns the calls that are still pending; `None` if
     /// this process holds no such stream. Fails if an output matches no call or its call has an output already.
-    pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<PendingCall>, Failure>> {
+    pub(super) async fn put(
+        &self,
+        key: &Key,
+        all: &[Output],
+    ) -> Option<Result<Vec<PendingCall>, Failure>> {
         let mut stage = {
             let held = self.0.lock();
             held.get(key)?.subscribe()
         };
         // A client that sees a call may post its output before the engine's answer has ended.
-        let waits =
-            tokio::time::timeout(EARLY_WAIT, stage.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        let waits = tokio::time::timeout(EARLY_WAIT, stage.wait_for(Option::is_some))
+            .await
+            .ok()?
+            .ok()?
+            .clone()?;
         Some(waits.take(key, all))
     }
 }
@@ -123,7 +132,11 @@ impl PendingCalls {
     /// Waits until all outputs are there, a keep-alive is due, the time limit counted from `since` has passed, or
     /// the process shuts down.
     async fn wait(&self, app: &App, since: Instant, keepalive: Option<Duration>) -> WakeReason {
-        let left = app.config.timeouts.tool_hold.saturating_sub(since.elapsed());
+        let left = app
+            .config
+            .timeouts
+            .tool_hold
+            .saturating_sub(since.elapsed());
         tokio::select! {
             () = self.full.notified() => WakeReason::Full,
             () = app.cut() => WakeReason::Fault(Fault::Draining),
@@ -139,7 +152,12 @@ impl PendingCalls {
     /// Returns the outputs received so far as input items.
     fn items(&self) -> Vec<String> {
         let slots = self.outputs.lock();
-        given::items(self.calls.iter().zip(&*slots).filter_map(|(call, slot)| Some((call, slot.as_deref()?))))
+        given::items(
+            self.calls
+                .iter()
+                .zip(&*slots)
+                .filter_map(|(call, slot)| Some((call, slot.as_deref()?))),
+        )
     }
 }
 
@@ -180,7 +198,10 @@ impl ContinuationContext {
     }
 
     fn route(&self) -> Route {
-        self.sender.route(&AttemptTarget::first(&self.upstream, &self.model), &self.truncatable.request.model)
+        self.sender.route(
+            &AttemptTarget::first(&self.upstream, &self.model),
+            &self.truncatable.request.model,
+        )
     }
 
     /// Returns the silence after which a keep-alive comment is sent; `None` if keep-alives are off.
@@ -275,7 +296,10 @@ impl Drop for WaitingStream {
 
 impl WaitingStream {
     fn stream(self) -> impl Stream<Item = Bytes> + Send {
-        futures::stream::unfold(self, |mut held| async move { Some((held.next().await?, held)) })
+        futures::stream::unfold(
+            self,
+            |mut held| async move { Some((held.next().await?, held)) },
+        )
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -283,7 +307,10 @@ impl WaitingStream {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
                 WaitStage::Over => return None,
                 WaitStage::Failed(mut rewriter) => {
-                    let finished = self.writer.as_ref().and_then(|_| rewriter.writer.response()?.finished());
+                    let finished = self
+                        .writer
+                        .as_ref()
+                        .and_then(|_| rewriter.writer.response()?.finished());
                     let write_end = |persisted| {
                         let mut end = OutputBuffer::default();
                         if let Some(response) = rewriter.writer.response_mut() {
@@ -295,7 +322,10 @@ impl WaitingStream {
                 }
                 WaitStage::Relays(mut relay) => {
                     let frame = std::future::poll_fn(|cx| relay.poll_frame(cx)).await;
-                    if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
+                    if let Some(bytes) = frame
+                        .and_then(Result::ok)
+                        .and_then(|frame| frame.into_data().ok())
+                    {
                         // A comment may come before an attempt that is discarded.
                         if bytes != KEEPALIVE {
                             self.begin(&relay);
@@ -316,7 +346,9 @@ impl WaitingStream {
                             self.stage = WaitStage::Waits(wait);
                             return Some(Bytes::from_static(KEEPALIVE));
                         }
-                        WakeReason::Fault(fault) => return Some(self.fail(wait.encoder, fault.into())),
+                        WakeReason::Fault(fault) => {
+                            return Some(self.fail(wait.encoder, fault.into()));
+                        }
                     }
                 }
             }
@@ -330,7 +362,10 @@ impl WaitingStream {
         }
         let tenant = &self.continuation.truncatable.tenant;
         let id = relay.response().and_then(Encoder::response_id);
-        self.key = id.map(|id| Key { tenant: Arc::clone(tenant), id: id.into() });
+        self.key = id.map(|id| Key {
+            tenant: Arc::clone(tenant),
+            id: id.into(),
+        });
         if let Some(key) = &self.key {
             self.app.responses.tool_waits.begin(key);
         }
@@ -346,17 +381,32 @@ impl WaitingStream {
         }
         let Some((paused, key)) = relay.take_pause().zip(self.key.as_ref()) else {
             let finished = self.writer.as_ref().and_then(|_| relay.finished());
-            return self.end(finished, |persisted| relay.write_end(persisted)).await;
+            return self
+                .end(finished, |persisted| relay.write_end(persisted))
+                .await;
         };
         let encoder = relay.into_encoder();
         let items: Vec<_> = paused.iter().map(persist::stored_item).collect();
         let calls = pending_calls(&paused);
         let outputs = Mutex::new(vec![None; calls.len()]);
-        let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });
+        let waiting = Arc::new(PendingCalls {
+            calls,
+            outputs,
+            full: Notify::new(),
+        });
         self.items.extend(items.iter().cloned());
-        self.continuation.truncatable.continue_with(items.into_iter());
-        self.app.responses.tool_waits.wait(key, Some(Arc::clone(&waiting)));
-        self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
+        self.continuation
+            .truncatable
+            .continue_with(items.into_iter());
+        self.app
+            .responses
+            .tool_waits
+            .wait(key, Some(Arc::clone(&waiting)));
+        self.stage = WaitStage::Waits(OutputsWait {
+            encoder,
+            calls: waiting,
+            since: Instant::now(),
+        });
         None
     }
 
@@ -371,14 +421,22 @@ impl WaitingStream {
         if let Some(key) = self.key.as_ref().filter(|_| !self.answered.is_empty()) {
             // Close the calls before the client can learn that the response is stored.
             let calls = pending_calls(&finished.items).into_iter().enumerate();
-            let calls: Vec<_> =
-                calls.filter(|(_, call)| self.answered.contains(&call.call_id)).map(|(at, _)| at).collect();
-            let output_store = ToolOutputStore::of(Arc::clone(&writer.store), key, self.request_id.clone());
-            if let Err(error) = output_store.close(&calls, self.app.store_handle.now()).await {
+            let calls: Vec<_> = calls
+                .filter(|(_, call)| self.answered.contains(&call.call_id))
+                .map(|(at, _)| at)
+                .collect();
+            let output_store =
+                ToolOutputStore::of(Arc::clone(&writer.store), key, self.request_id.clone());
+            if let Err(error) = output_store
+                .close(&calls, self.app.store_handle.now())
+                .await
+            {
                 tracing::warn!(request_id = &*self.request_id, %error, "outputs may be handed in once more");
             }
         }
-        let stored = writer.store_final_after(finished, std::mem::take(&mut self.items)).await;
+        let stored = writer
+            .store_final_after(finished, std::mem::take(&mut self.items))
+            .await;
         Some(write_end(stored.persisted(&self.request_id)))
     }
 
@@ -388,7 +446,8 @@ impl WaitingStream {
             self.app.responses.tool_waits.wait(key, None);
         }
         let items: Vec<_> = wait.calls.items();
-        self.answered.extend(wait.calls.calls.iter().map(|call| call.call_id.clone()));
+        self.answered
+            .extend(wait.calls.calls.iter().map(|call| call.call_id.clone()));
         let at = self.items.len();
         let response = self.key.as_ref().map_or("", |key| &key.id);
         let response = format!("{response}_held");
@@ -400,9 +459,16 @@ impl WaitingStream {
         self.items.extend(items.iter().cloned());
         let continuation = &mut self.continuation;
         continuation.truncatable.continue_with(items.into_iter());
-        let mut record = Record::new(&self.app, telemetry::RouteLabel::Responses, self.request_id.clone());
+        let mut record = Record::new(
+            &self.app,
+            telemetry::RouteLabel::Responses,
+            self.request_id.clone(),
+        );
         record.authenticated(continuation.caller.clone());
-        record.ticket = continuation.admission.as_ref().map(Admission::continuation_ticket);
+        record.ticket = continuation
+            .admission
+            .as_ref()
+            .map(Admission::continuation_ticket);
         record.trace = continuation.sender.continue_trace();
         record.model = Arc::clone(&self.model);
         record.served = continuation.served.clone();
@@ -418,8 +484,13 @@ impl WaitingStream {
         outgoing.accept = HeaderValue::from_static("text/event-stream");
         // A new stamp, so that the ids generated for this part differ from those of the earlier ones.
         let request_id = self.stamp.request_id.clone();
-        let stamp = IdSource::draw()
-            .map_or_else(|_| self.stamp.clone(), |chance| Stamp { request_id, ..chance.stamp() });
+        let stamp = IdSource::draw().map_or_else(
+            |_| self.stamp.clone(),
+            |chance| Stamp {
+                request_id,
+                ..chance.stamp()
+            },
+        );
         let options = Arc::clone(&route.options);
         let answer = Arc::new(continuation.truncatable.clone()).send_or_truncate(
             &continuation.sender,
@@ -432,7 +503,13 @@ impl WaitingStream {
             chosen: Pool::same_upstream(&continuation.upstream),
             request: PendingRequest::single(answer, rewriter, fallbacks),
         };
-        let planned = Planned { attempt, resend: None, options, stream: true, writer: None };
+        let planned = Planned {
+            attempt,
+            resend: None,
+            options,
+            stream: true,
+            writer: None,
+        };
         let mut relay = Relay::new(planned, record, self.thread);
         relay.mark_committed();
         if let Some(failure) = failed {
@@ -444,8 +521,10 @@ impl WaitingStream {
     /// Ends the stream with a failure because the outputs did not arrive. The last event follows once the answer is
     /// stored.
     fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
-        let (_, shape, _) =
-            plan::response(&self.continuation.truncatable.request, &self.continuation.route());
+        let (_, shape, _) = plan::response(
+            &self.continuation.truncatable.request,
+            &self.continuation.route(),
+        );
         let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         let mut out = OutputBuffer::default();
         rewriter.writer.commit();
@@ -458,5 +537,8 @@ impl WaitingStream {
 /// Returns the calls among these items whose outputs the client has to post.
 fn pending_calls(items: &[OutputItem]) -> Vec<PendingCall> {
     let calls = items.iter().filter_map(|item| item.call.clone());
-    given::distinct(calls.map(|call| PendingCall { call_id: call.call_id, custom: call.custom }))
+    given::distinct(calls.map(|call| PendingCall {
+        call_id: call.call_id,
+        custom: call.custom,
+    }))
 }

@@ -30,12 +30,17 @@ impl TruncatableRequest {
     /// Builds the engine's body without the `forget` oldest messages. Fails if nothing would be left to answer, or
     /// the conversation cannot be expressed for the engine.
     pub(super) fn body(&self, route: &Route, forget: usize) -> Result<AdaptedBody, Failure> {
-        self.history.body(&self.request, &self.tenant, &self.keys, route, forget)
+        self.history
+            .body(&self.request, &self.tenant, &self.keys, route, forget)
     }
 
     /// Moves the input to the history and appends `items`, so that the next body continues from there.
     pub(super) fn continue_with(&mut self, items: impl Iterator<Item = Item>) {
-        let request: Vec<_> = self.history.items(&self.request).map(|item| Item::new("", item)).collect();
+        let request: Vec<_> = self
+            .history
+            .items(&self.request)
+            .map(|item| Item::new("", item))
+            .collect();
         self.history.history.extend(request);
         self.history.history.extend(items);
         self.history.resolved.clear();
@@ -68,7 +73,9 @@ impl TruncatableRequest {
                 // Growth by half: few requests for any length, and not many more messages left out than necessary.
                 forget = (forget + 1).max(forget * 3 / 2);
                 // No shorter request is possible: pass on the engine's error.
-                let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
+                let Ok(shorter) = self.body(&route, forget) else {
+                    return Ok(answer);
+                };
                 client.give_back_soon(answer);
                 outgoing.body = shorter.body;
                 outgoing.recorder = outgoing.recorder.map(|recorder| recorder.again());

@@ -27,19 +27,35 @@ pub(super) struct PreparedRequest {
 
 impl UpstreamRequest for PreparedRequest {
     fn prepare(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
-        let TruncatableRequest { request, tenant, keys, .. } = &*self.truncatable;
+        let TruncatableRequest {
+            request,
+            tenant,
+            keys,
+            ..
+        } = &*self.truncatable;
         let route = self.sender.route(to, &request.model);
         let (path, shape, mut reply) = plan::response(request, &route);
         reply.sealing = match request.settings.include.encrypted_reasoning {
-            true => Sealing::Own(seal(keys, SealKind::Reasoning, Arc::clone(tenant), self.stamp.now)),
+            true => Sealing::Own(seal(
+                keys,
+                SealKind::Reasoning,
+                Arc::clone(tenant),
+                self.stamp.now,
+            )),
             false => Sealing::None,
         };
         reply.stream |= self.background;
         reply.form = self.form;
         let adapted = self.truncatable.body(&route, 0)?;
-        let shape = Shape { stream: reply.stream, ..adapted.shape(shape) };
+        let shape = Shape {
+            stream: reply.stream,
+            ..adapted.shape(shape)
+        };
         let fallbacks = adapted.fallbacks();
-        let mut outgoing = self.sender.outgoing(to, "POST", path, adapted.body).rewritten_by(&route);
+        let mut outgoing = self
+            .sender
+            .outgoing(to, "POST", path, adapted.body)
+            .rewritten_by(&route);
         if reply.stream {
             outgoing.accept = HeaderValue::from_static("text/event-stream");
         }
@@ -47,8 +63,12 @@ impl UpstreamRequest for PreparedRequest {
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
-        let answer =
-            Arc::clone(&self.truncatable).send_or_truncate(&self.sender, to.upstream, outgoing, route);
+        let answer = Arc::clone(&self.truncatable).send_or_truncate(
+            &self.sender,
+            to.upstream,
+            outgoing,
+            route,
+        );
         Ok(PendingRequest::single(
             answer,
             Rewriter::with_encoder(shape, self.stamp.clone(), encoder),
@@ -62,6 +82,9 @@ impl UpstreamRequest for PreparedRequest {
 
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {
         let route = self.sender.route(to, &self.truncatable.request.model);
-        self.truncatable.body(&route, 0).ok().map(|adapted| adapted.body.joined())
+        self.truncatable
+            .body(&route, 0)
+            .ok()
+            .map(|adapted| adapted.body.joined())
     }
 }

@@ -7,7 +7,10 @@ use std::borrow::Cow;
 
 /// Returns the failure for an object that does not exist or belongs to another tenant; `what` is its kind.
 pub(in crate::server) fn not_found(what: &str, id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("{what} with id '{}' not found.", printable_name(id)))
+    Failure::from(Fault::NotFound).with_message(format!(
+        "{what} with id '{}' not found.",
+        printable_name(id)
+    ))
 }
 
 /// Returns a segment of a path without its percent-escapes.

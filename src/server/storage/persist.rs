@@ -59,7 +59,10 @@ impl StoreOutcome {
         if let Some(error) = &self.conversation_error {
             tracing::warn!(request_id, %error, "a response was not added to its conversation");
         }
-        Persisted { response: self.store_error.is_none(), conversation: self.conversation_error.is_none() }
+        Persisted {
+            response: self.store_error.is_none(),
+            conversation: self.conversation_error.is_none(),
+        }
     }
 }
 
@@ -67,7 +70,11 @@ impl ResponseWriter {
     /// Returns the least size of the record in bytes. The stored part of the request counts twice, since the
     /// response object repeats it.
     pub(in crate::server) fn weight(&self) -> u64 {
-        let input = self.input.iter().map(|item| item.len() + ITEM).sum::<usize>();
+        let input = self
+            .input
+            .iter()
+            .map(|item| item.len() + ITEM)
+            .sum::<usize>();
         (self.request.len() * 2 + input) as u64
     }
 
@@ -78,7 +85,11 @@ impl ResponseWriter {
 
     /// Starts to store an answer that has ended, with the items `said`, followed by those of the answer that are
     /// not among them.
-    pub(in crate::server) fn store_final_after(self, finished: Finished, said: Vec<Item>) -> PendingWrite {
+    pub(in crate::server) fn store_final_after(
+        self,
+        finished: Finished,
+        said: Vec<Item>,
+    ) -> PendingWrite {
         let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
         let new: Vec<_> = stored_output(&finished).filter(is_new).collect();
         let output = [said, new].concat();
@@ -91,13 +102,27 @@ impl ResponseWriter {
         let joined = self.conversation.clone().filter(|_| state.has_answered());
         let now = milliseconds().saturating_add_signed(self.ahead);
         if !self.whole {
-            let Some(conversation) = joined else { return StoreOutcome::default() };
-            let key = Key { tenant: self.tenant, id: conversation };
-            let added = self.store.add_items(key, [input, output].concat(), now).await;
-            return StoreOutcome { store_error: None, conversation_error: added.err() };
+            let Some(conversation) = joined else {
+                return StoreOutcome::default();
+            };
+            let key = Key {
+                tenant: self.tenant,
+                id: conversation,
+            };
+            let added = self
+                .store
+                .add_items(key, [input, output].concat(), now)
+                .await;
+            return StoreOutcome {
+                store_error: None,
+                conversation_error: added.err(),
+            };
         }
         let new = NewResponse {
-            key: Key { tenant: self.tenant, id: finished.id.as_str().into() },
+            key: Key {
+                tenant: self.tenant,
+                id: finished.id.as_str().into(),
+            },
             state,
             owner: self.owner,
             background: false,
@@ -117,20 +142,30 @@ impl ResponseWriter {
         match self.store.create_in(conversation, new.clone(), now).await {
             Err(StoreError::NoConversation) => {
                 let response = finished.object(false).into();
-                let alone = NewResponse { conversation: None, response, ..new };
+                let alone = NewResponse {
+                    conversation: None,
+                    response,
+                    ..new
+                };
                 StoreOutcome {
                     store_error: self.store.create(alone, now).await.err(),
                     conversation_error: Some(StoreError::NoConversation),
                 }
             }
-            both => StoreOutcome { store_error: both.clone().err(), conversation_error: both.err() },
+            both => StoreOutcome {
+                store_error: both.clone().err(),
+                conversation_error: both.err(),
+            },
         }
     }
 
     /// Returns the store and the record of a queued response that is yet to be generated.
     pub(in crate::server) fn queued(self, id: &str, object: &str) -> (Arc<Store>, NewResponse) {
         let new = NewResponse {
-            key: Key { tenant: self.tenant, id: id.into() },
+            key: Key {
+                tenant: self.tenant,
+                id: id.into(),
+            },
             state: State::Queued,
             owner: self.owner,
             background: true,
@@ -163,7 +198,10 @@ pub(in crate::server) fn final_state(finished: &Finished) -> State {
 
 /// Returns an item of an answer in its stored form.
 pub(in crate::server) fn stored_item(item: &OutputItem) -> Item {
-    Item { id: Arc::clone(&item.id), body: Arc::clone(&item.json) }
+    Item {
+        id: Arc::clone(&item.id),
+        body: Arc::clone(&item.json),
+    }
 }
 
 /// Returns the output of an answer in its stored form.

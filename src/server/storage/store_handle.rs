@@ -42,10 +42,15 @@ impl StoreHandle {
     pub(in crate::server) async fn open(config: &Config, metrics: &Metrics) -> io::Result<Self> {
         let mut name = [0; 16];
         let mut key = Zeroizing::new([0; KEY]);
-        getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut *key)).map_err(io::Error::other)?;
+        getrandom::fill(&mut name)
+            .and_then(|()| getrandom::fill(&mut *key))
+            .map_err(io::Error::other)?;
         let mut owner = String::new();
         HEXLOWER.encode_append(&name, &mut owner);
-        let keys = config.seal.clone().unwrap_or_else(|| Arc::new(SealKeys::of("process", &key)));
+        let keys = config
+            .seal
+            .clone()
+            .unwrap_or_else(|| Arc::new(SealKeys::of("process", &key)));
         let seconds = Arc::clone(&metrics.store);
         let this = Self {
             config: config.store.clone(),
@@ -58,9 +63,10 @@ impl StoreHandle {
             keeps_key: config.seal.is_none(),
         };
         match this.try_open().await {
-            Err(error) if config.store.required => {
-                Err(io::Error::other(format!("the store {:?} cannot be opened: {error}", config.store.place)))
-            }
+            Err(error) if config.store.required => Err(io::Error::other(format!(
+                "the store {:?} cannot be opened: {error}",
+                config.store.place
+            ))),
             Err(error) => {
                 tracing::warn!(%error, "the store cannot be opened; responses are not stored meanwhile");
                 Ok(this)
@@ -140,6 +146,8 @@ async fn stored_key(store: &Store) -> Result<Zeroizing<[u8; KEY]>, StoreError> {
     let decoded = Zeroizing::new(STANDARD.decode(stored.as_bytes()).unwrap_or_default());
     match decoded.as_slice().try_into() {
         Ok(key) => Ok(Zeroizing::new(key)),
-        Err(_) => Err(StoreError::Unavailable("its seal key is not 32 bytes in base64".to_owned())),
+        Err(_) => Err(StoreError::Unavailable(
+            "its seal key is not 32 bytes in base64".to_owned(),
+        )),
     }
 }

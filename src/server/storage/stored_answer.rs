@@ -15,7 +15,10 @@ impl StoredAnswer {
     fn begin(app: &Arc<App>, requests: i64) -> Self {
         app.running.requests.add(requests);
         app.running.stored_answers.add(1);
-        Self { app: Arc::clone(app), requests }
+        Self {
+            app: Arc::clone(app),
+            requests,
+        }
     }
 
     /// Counts an answer whose record lasts until its end.

@@ -2,8 +2,8 @@
 
 use super::Memory;
 use crate::store::batches::{
-    ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState, FileUse,
-    NewFile, ResultLines, StoredFile,
+    ABANDONED, Batch, BatchStatus, BatchStep, FileChunk, FileLimits, FilePurpose, FileState,
+    FileUse, NewFile, ResultLines, StoredFile,
 };
 use crate::store::record::{Key, Millis, Owned, PageRequest, StoreError, Stored};
 use std::collections::{BTreeMap, HashSet};
@@ -29,7 +29,12 @@ struct BatchRow {
 }
 
 impl FileRow {
-    fn new(key: &Key, purpose: FilePurpose, name: &Arc<str>, (created, expires): (Millis, Millis)) -> Self {
+    fn new(
+        key: &Key,
+        purpose: FilePurpose,
+        name: &Arc<str>,
+        (created, expires): (Millis, Millis),
+    ) -> Self {
         let file = StoredFile {
             key: key.clone(),
             purpose,
@@ -40,7 +45,11 @@ impl FileRow {
             lines: 0,
             chunks: 0,
         };
-        Self { file, state: FileState::Writing, chunks: Vec::new() }
+        Self {
+            file,
+            state: FileState::Writing,
+            chunks: Vec::new(),
+        }
     }
 
     fn is_seen(&self, now: Millis) -> bool {
@@ -63,10 +72,20 @@ fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, range: &PageRequest) -> Sto
         all.reverse();
     }
     let from = match &range.after {
-        Some(id) => all.iter().position(|(_, own, _)| own == id).ok_or(StoreError::NoCursor)? + 1,
+        Some(id) => {
+            all.iter()
+                .position(|(_, own, _)| own == id)
+                .ok_or(StoreError::NoCursor)?
+                + 1
+        }
         None => 0,
     };
-    Ok(all.into_iter().skip(from).take(range.limit).map(|(_, _, entry)| entry).collect())
+    Ok(all
+        .into_iter()
+        .skip(from)
+        .take(range.limit)
+        .map(|(_, _, entry)| entry)
+        .collect())
 }
 
 impl Memory {
@@ -106,7 +125,11 @@ impl Memory {
         now: &Millis,
     ) -> Stored {
         let used = self.file_use(&key.tenant);
-        let row = self.batches.files.get_mut(key).ok_or(StoreError::NotFound)?;
+        let row = self
+            .batches
+            .files
+            .get_mut(key)
+            .ok_or(StoreError::NotFound)?;
         if row.state != FileState::Writing || chunk.place > row.file.chunks {
             return Err(StoreError::Conflict);
         }
@@ -125,7 +148,11 @@ impl Memory {
         purpose: &FilePurpose,
         expires: &Millis,
     ) -> Stored {
-        let row = self.batches.files.get_mut(key).filter(|row| row.state != FileState::Deleted);
+        let row = self
+            .batches
+            .files
+            .get_mut(key)
+            .filter(|row| row.state != FileState::Deleted);
         let row = row.ok_or(StoreError::NotFound)?;
         row.state = FileState::Ready;
         row.file.purpose = *purpose;
@@ -151,18 +178,28 @@ impl Memory {
                 && purpose.is_none_or(|purpose| row.file.purpose == purpose)
         };
         let all = self.batches.files.values().filter(is_meant);
-        listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), range)
+        listed(
+            all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone()))
+                .collect(),
+            range,
+        )
     }
 
     pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Stored {
         let is_needed = |row: &BatchRow| {
-            row.batch.key.tenant == key.tenant && row.batch.input == key.id && !row.batch.status.is_terminal()
+            row.batch.key.tenant == key.tenant
+                && row.batch.input == key.id
+                && !row.batch.status.is_terminal()
         };
         if self.batches.batches.values().any(is_needed) {
             return Err(StoreError::Conflict);
         }
         let is_there = |row: &&FileRow| row.state != FileState::Deleted && row.file.expires > *now;
-        self.batches.files.get(key).filter(is_there).ok_or(StoreError::NotFound)?;
+        self.batches
+            .files
+            .get(key)
+            .filter(is_there)
+            .ok_or(StoreError::NotFound)?;
         self.batches.files.remove(key);
         Ok(())
     }
@@ -174,12 +211,20 @@ impl Memory {
         limit: &usize,
     ) -> Stored<Vec<FileChunk>> {
         let row = self.batches.files.get(key);
-        let chunks = row.into_iter().flat_map(|row| row.chunks.iter().filter(|chunk| chunk.place >= *from));
+        let chunks = row
+            .into_iter()
+            .flat_map(|row| row.chunks.iter().filter(|chunk| chunk.place >= *from));
         Ok(chunks.take(*limit).cloned().collect())
     }
 
-    pub(in crate::store) fn chunk_at(&mut self, key: &Key, line: &u64) -> Stored<Option<(u64, u64)>> {
-        let Some(row) = self.batches.files.get(key) else { return Ok(None) };
+    pub(in crate::store) fn chunk_at(
+        &mut self,
+        key: &Key,
+        line: &u64,
+    ) -> Stored<Option<(u64, u64)>> {
+        let Some(row) = self.batches.files.get(key) else {
+            return Ok(None);
+        };
         let after = row.chunks.partition_point(|chunk| chunk.first <= *line);
         let chunk = after.checked_sub(1).and_then(|at| row.chunks.get(at));
         let chunk = chunk.filter(|chunk| chunk.first + chunk.lines > *line);
@@ -188,22 +233,46 @@ impl Memory {
 
     pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Stored<u64> {
         let before = self.batches.files.len() + self.batches.batches.len();
-        let open = self.batches.batches.values().filter(|row| !row.batch.status.is_terminal());
+        let open = self
+            .batches
+            .batches
+            .values()
+            .filter(|row| !row.batch.status.is_terminal());
         let inputs: HashSet<Key> = open
-            .map(|row| Key { tenant: row.batch.key.tenant.clone(), id: row.batch.input.clone() })
+            .map(|row| Key {
+                tenant: row.batch.key.tenant.clone(),
+                id: row.batch.input.clone(),
+            })
             .collect();
-        self.batches.files.retain(|key, row| row.file.expires > *now || inputs.contains(key));
+        self.batches
+            .files
+            .retain(|key, row| row.file.expires > *now || inputs.contains(key));
         self.batches.batches.retain(|_, row| row.gone > *now);
         Ok((before - self.batches.files.len() - self.batches.batches.len()) as u64)
     }
 
-    pub(in crate::store) fn create_batch(&mut self, new: &Batch, most: &u64, now: &Millis) -> Stored {
-        let input = Key { tenant: new.key.tenant.clone(), id: new.input.clone() };
-        let is_open =
-            |row: &&BatchRow| row.batch.key.tenant == new.key.tenant && !row.batch.status.is_terminal();
+    pub(in crate::store) fn create_batch(
+        &mut self,
+        new: &Batch,
+        most: &u64,
+        now: &Millis,
+    ) -> Stored {
+        let input = Key {
+            tenant: new.key.tenant.clone(),
+            id: new.input.clone(),
+        };
+        let is_open = |row: &&BatchRow| {
+            row.batch.key.tenant == new.key.tenant && !row.batch.status.is_terminal()
+        };
         let open = self.batches.batches.values().filter(is_open).count() as u64;
-        let is_input = |row: &&mut FileRow| row.is_seen(*now) && row.file.purpose == FilePurpose::Batch;
-        let file = self.batches.files.get_mut(&input).filter(is_input).ok_or(StoreError::NotFound)?;
+        let is_input =
+            |row: &&mut FileRow| row.is_seen(*now) && row.file.purpose == FilePurpose::Batch;
+        let file = self
+            .batches
+            .files
+            .get_mut(&input)
+            .filter(is_input)
+            .ok_or(StoreError::NotFound)?;
         if open >= *most {
             return Err(StoreError::TooMany);
         }
@@ -212,21 +281,36 @@ impl Memory {
         }
         let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
         file.file.expires = file.file.expires.max(until);
-        let row = BatchRow { batch: new.clone(), lease: 0, gone: Millis::MAX };
+        let row = BatchRow {
+            batch: new.clone(),
+            lease: 0,
+            gone: Millis::MAX,
+        };
         self.batches.batches.insert(new.key.clone(), row);
         Ok(())
     }
 
     pub(in crate::store) fn delete_batch(&mut self, key: &Key) -> Stored {
-        let row = self.batches.batches.remove(key).ok_or(StoreError::NotFound)?;
+        let row = self
+            .batches
+            .batches
+            .remove(key)
+            .ok_or(StoreError::NotFound)?;
         for id in [row.batch.output, row.batch.errors] {
-            self.batches.files.remove(&Key { tenant: key.tenant.clone(), id });
+            self.batches.files.remove(&Key {
+                tenant: key.tenant.clone(),
+                id,
+            });
         }
         Ok(())
     }
 
     fn batch_row(&mut self, key: &Key, now: Millis) -> Stored<&mut BatchRow> {
-        self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(StoreError::NotFound)
+        self.batches
+            .batches
+            .get_mut(key)
+            .filter(|row| row.gone > now)
+            .ok_or(StoreError::NotFound)
     }
 
     pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Stored<Batch> {
@@ -242,7 +326,14 @@ impl Memory {
         let all = self.batches.batches.values();
         let all = all.filter(|row| row.batch.key.tenant == *tenant && row.gone > *now);
         listed(
-            all.map(|row| (row.batch.created, row.batch.key.id.clone(), row.batch.clone())).collect(),
+            all.map(|row| {
+                (
+                    row.batch.created,
+                    row.batch.key.id.clone(),
+                    row.batch.clone(),
+                )
+            })
+            .collect(),
             range,
         )
     }
@@ -263,8 +354,9 @@ impl Memory {
     ) -> Stored<Vec<Batch>> {
         let lease = now.saturating_add(self.caps.lease);
         let free = self.batches.batches.values_mut();
-        let mut free: Vec<_> =
-            free.filter(|row| !row.batch.status.is_terminal() && row.lease <= *now).collect();
+        let mut free: Vec<_> = free
+            .filter(|row| !row.batch.status.is_terminal() && row.lease <= *now)
+            .collect();
         free.sort_by(|a, b| (a.batch.created, &a.batch.key).cmp(&(b.batch.created, &b.batch.key)));
         let claimed = free.into_iter().take(*limit).map(|row| {
             row.batch.owner = owner.clone();
@@ -275,20 +367,35 @@ impl Memory {
         Ok(claimed.collect())
     }
 
-    pub(in crate::store) fn renew_batches(&mut self, owner: &Arc<str>, now: &Millis) -> Stored<Vec<Owned>> {
+    pub(in crate::store) fn renew_batches(
+        &mut self,
+        owner: &Arc<str>,
+        now: &Millis,
+    ) -> Stored<Vec<Owned>> {
         let lease = now.saturating_add(self.caps.lease);
         let own = self.batches.batches.values_mut();
         let own = own.filter(|row| !row.batch.status.is_terminal() && row.batch.owner == *owner);
         let renewed = own.map(|row| {
             row.lease = lease;
-            let Batch { key, term, cancel, .. } = &row.batch;
-            Owned { key: key.clone(), term: *term, cancel: *cancel > 0 }
+            let Batch {
+                key, term, cancel, ..
+            } = &row.batch;
+            Owned {
+                key: key.clone(),
+                term: *term,
+                cancel: *cancel > 0,
+            }
         });
         Ok(renewed.collect())
     }
 
     pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Stored {
-        if let Some(row) = self.batches.batches.get_mut(key).filter(|row| row.batch.term == *term) {
+        if let Some(row) = self
+            .batches
+            .batches
+            .get_mut(key)
+            .filter(|row| row.batch.term == *term)
+        {
             (row.lease, row.batch.owner) = (0, "".into());
         }
         Ok(())
@@ -308,15 +415,38 @@ impl Memory {
         }
         let status = step.status_of(&found);
         let results = step.results(&found);
-        let bytes = results.iter().map(|(_, lines)| lines.text.len() as u64).sum();
-        limits.check(&FileUse { tenant_files: 0, ..self.file_use(&key.tenant) }, 0, bytes)?;
+        let bytes = results
+            .iter()
+            .map(|(_, lines)| lines.text.len() as u64)
+            .sum();
+        limits.check(
+            &FileUse {
+                tenant_files: 0,
+                ..self.file_use(&key.tenant)
+            },
+            0,
+            bytes,
+        )?;
         for (id, lines) in results {
-            self.append_results(Key { tenant: key.tenant.clone(), id: id.clone() }, lines, *now);
+            self.append_results(
+                Key {
+                    tenant: key.tenant.clone(),
+                    id: id.clone(),
+                },
+                lines,
+                *now,
+            );
         }
         let is_over = status.is_terminal();
         let gone = if is_over { step.gone } else { Millis::MAX };
-        for id in [&found.output, &found.errors].into_iter().filter(|_| is_over) {
-            let key = Key { tenant: key.tenant.clone(), id: id.clone() };
+        for id in [&found.output, &found.errors]
+            .into_iter()
+            .filter(|_| is_over)
+        {
+            let key = Key {
+                tenant: key.tenant.clone(),
+                id: id.clone(),
+            };
             let _ = self.finish_file(&key, &FilePurpose::BatchOutput, &step.files_gone);
         }
         let lease = now.saturating_add(self.caps.lease);
@@ -338,6 +468,11 @@ impl Memory {
         let new = || FileRow::new(&key, FilePurpose::BatchOutput, &name, (now, Millis::MAX));
         let row = self.batches.files.entry(key.clone()).or_insert_with(new);
         let (place, first) = (row.file.chunks, row.file.lines);
-        row.append(FileChunk { place, first, lines: lines.count, body: lines.text.as_str().into() });
+        row.append(FileChunk {
+            place,
+            first,
+            lines: lines.count,
+            body: lines.text.as_str().into(),
+        });
     }
 }

@@ -19,16 +19,36 @@ impl Memory {
         let items = without_known(items, |_| false);
         let record = StoredResponse::conversation(key, metadata, &items, &self.caps, *now);
         let sides = [(Side::Conversation, placed(&items, 0))].into();
-        self.insert(MemoryRow { record, kind: Kind::Conversation, touched: *now, sides, events: Vec::new() })
+        self.insert(MemoryRow {
+            record,
+            kind: Kind::Conversation,
+            touched: *now,
+            sides,
+            events: Vec::new(),
+        })
     }
 
-    pub(in crate::store) fn conversation(&mut self, key: &Key, now: &Millis) -> Stored<Conversation> {
+    pub(in crate::store) fn conversation(
+        &mut self,
+        key: &Key,
+        now: &Millis,
+    ) -> Stored<Conversation> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
-        Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
+        Ok(Conversation {
+            key: key.clone(),
+            created: record.created,
+            metadata: record.response.clone(),
+        })
     }
 
     /// Changes a conversation, and extends its life.
-    fn renew(&mut self, key: &Key, bytes: u64, now: Millis, change: impl FnOnce(&mut MemoryRow)) -> Stored {
+    fn renew(
+        &mut self,
+        key: &Key,
+        bytes: u64,
+        now: Millis,
+        change: impl FnOnce(&mut MemoryRow),
+    ) -> Stored {
         self.make_room(key, bytes, false)?;
         let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
@@ -48,7 +68,9 @@ impl Memory {
     ) -> Stored {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         let bytes = record.bytes - record.response.len() as u64 + metadata.len() as u64;
-        self.renew(key, bytes, *now, |row| row.record.response = metadata.clone())
+        self.renew(key, bytes, *now, |row| {
+            row.record.response = metadata.clone()
+        })
     }
 
     pub(in crate::store) fn delete_conversation(&mut self, key: &Key, now: &Millis) -> Stored {
@@ -57,13 +79,26 @@ impl Memory {
         Ok(())
     }
 
-    pub(in crate::store) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Stored {
+    pub(in crate::store) fn add_items(
+        &mut self,
+        key: &Key,
+        items: &[Item],
+        now: &Millis,
+    ) -> Stored {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let fresh = without_known(items, |id| row.items(Side::Conversation).any(|item| item.id == *id));
-        let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
+        let fresh = without_known(items, |id| {
+            row.items(Side::Conversation).any(|item| item.id == *id)
+        });
+        let next = row
+            .side(Side::Conversation)
+            .next_back()
+            .map_or(0, |(place, _)| place + 1);
         let bytes = row.record.bytes + weight_of_items(&fresh);
         self.renew(key, bytes, *now, |row| {
-            row.sides.entry(Side::Conversation).or_default().extend(placed(&fresh, next));
+            row.sides
+                .entry(Side::Conversation)
+                .or_default()
+                .extend(placed(&fresh, next));
         })
     }
 
@@ -77,7 +112,10 @@ impl Memory {
         now: &Millis,
         work: impl FnOnce(&mut Self) -> Stored,
     ) -> Stored {
-        let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
+        let conversation = Key {
+            tenant: key.tenant.clone(),
+            id: conversation.clone(),
+        };
         let before = [&conversation, key].map(|key| self.rows.get(key).cloned());
         self.undo = Some(Vec::new());
         // The items come first, so that room for the response is not made by evicting the conversation.
@@ -112,7 +150,9 @@ impl Memory {
         now: &Millis,
     ) -> Stored {
         let items = [&*new.input, &*new.output].concat();
-        self.with_conversation(conversation, &new.key, &items, now, |this| this.create(new, now))
+        self.with_conversation(conversation, &new.key, &items, now, |this| {
+            this.create(new, now)
+        })
     }
 
     pub(in crate::store) fn finish_in(
@@ -127,13 +167,27 @@ impl Memory {
         if row.record.state.is_terminal() {
             return self.finish(key, term, finish, now);
         }
-        let items: Vec<Item> = row.items(Side::Input).chain(&finish.output).cloned().collect();
-        self.with_conversation(conversation, key, &items, now, |this| this.finish(key, term, finish, now))
+        let items: Vec<Item> = row
+            .items(Side::Input)
+            .chain(&finish.output)
+            .cloned()
+            .collect();
+        self.with_conversation(conversation, key, &items, now, |this| {
+            this.finish(key, term, finish, now)
+        })
     }
 
-    pub(in crate::store) fn transcript(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Stored<Vec<Item>> {
+    pub(in crate::store) fn transcript(
+        &mut self,
+        key: &Key,
+        bytes: &u64,
+        now: &Millis,
+    ) -> Stored<Vec<Item>> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let weight: u64 = row.items(Side::Conversation).map(|item| item.body.len() as u64).sum();
+        let weight: u64 = row
+            .items(Side::Conversation)
+            .map(|item| item.body.len() as u64)
+            .sum();
         if weight > *bytes {
             return Err(StoreError::Full);
         }
@@ -146,7 +200,8 @@ impl Memory {
         range: &PageRequest,
         now: &Millis,
     ) -> Stored<Page> {
-        self.row(key, Kind::Conversation, *now)?.page(Side::Conversation, range)
+        self.row(key, Kind::Conversation, *now)?
+            .page(Side::Conversation, range)
     }
 
     pub(in crate::store) fn conversation_item(
@@ -156,16 +211,29 @@ impl Memory {
         now: &Millis,
     ) -> Stored<Item> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        row.items(Side::Conversation).find(|item| item.id == *id).cloned().ok_or(StoreError::NotFound)
+        row.items(Side::Conversation)
+            .find(|item| item.id == *id)
+            .cloned()
+            .ok_or(StoreError::NotFound)
     }
 
-    pub(in crate::store) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Stored {
+    pub(in crate::store) fn delete_item(
+        &mut self,
+        key: &Key,
+        id: &Arc<str>,
+        now: &Millis,
+    ) -> Stored {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
+        let found = row
+            .side(Side::Conversation)
+            .find(|(_, item)| item.id == *id);
         let (place, item) = found.ok_or(StoreError::NotFound)?;
         let bytes = row.record.bytes - weight_of_items(std::slice::from_ref(item));
         self.renew(key, bytes, *now, |row| {
-            row.sides.entry(Side::Conversation).or_default().remove(&place);
+            row.sides
+                .entry(Side::Conversation)
+                .or_default()
+                .remove(&place);
         })
     }
 }

@@ -9,9 +9,9 @@ mod row;
 
 use super::counters::{Count, Counter};
 use super::record::{
-    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Owned, Page, PageRequest, Side,
-    State, StoreCaps, StoreError, Stored, StoredEvents, StoredReplay, StoredResponse, Totals,
-    weight_of_events, weight_of_items,
+    CLOSING, FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Owned, Page,
+    PageRequest, Side, State, StoreCaps, StoreError, Stored, StoredEvents, StoredReplay,
+    StoredResponse, Totals, weight_of_events, weight_of_items,
 };
 use batches::BatchTables;
 use row::{Entry, MemoryRow, entries};
@@ -53,25 +53,36 @@ impl Memory {
     }
 
     fn row(&self, key: &Key, kind: Kind, now: Millis) -> Stored<&MemoryRow> {
-        self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(StoreError::NotFound)
+        self.rows
+            .get(key)
+            .filter(|row| row.kind == kind && row.is_alive(now))
+            .ok_or(StoreError::NotFound)
     }
 
     /// Returns a running response for its owner. Fails with `Fenced` if the term is another one.
     fn owned(&self, key: &Key, term: u64, now: Millis) -> Stored<&MemoryRow> {
         let row = self.row(key, Kind::Response, now)?;
-        if row.record.term == term { Ok(row) } else { Err(StoreError::Fenced) }
+        if row.record.term == term {
+            Ok(row)
+        } else {
+            Err(StoreError::Fenced)
+        }
     }
 
     /// Changes a row except for its items, and updates the indexes.
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut MemoryRow)) {
-        let Some(mut row) = self.remove(key) else { return };
+        let Some(mut row) = self.remove(key) else {
+            return;
+        };
         change(&mut row);
         self.add(row);
     }
 
     /// Changes a row including its items, and updates the indexes.
     fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut MemoryRow)) {
-        let Some(mut row) = self.remove_with_items(key) else { return };
+        let Some(mut row) = self.remove_with_items(key) else {
+            return;
+        };
         change(&mut row);
         self.put(row);
     }
@@ -151,8 +162,18 @@ impl Memory {
 
     pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Stored {
         let record = StoredResponse::first(new, &self.caps, *now);
-        let sides = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
-        self.insert(MemoryRow { record, kind: Kind::Response, touched: *now, sides, events: Vec::new() })
+        let sides = [
+            (Side::Input, placed(&new.input, 0)),
+            (Side::Output, placed(&new.output, 0)),
+        ]
+        .into();
+        self.insert(MemoryRow {
+            record,
+            kind: Kind::Response,
+            touched: *now,
+            sides,
+            events: Vec::new(),
+        })
     }
 
     pub(super) fn start(&mut self, key: &Key, term: &u64, response: &Json, now: &Millis) -> Stored {
@@ -197,11 +218,21 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, key: &Key, term: &u64, finish: &FinalState, now: &Millis) -> Stored {
+    pub(super) fn finish(
+        &mut self,
+        key: &Key,
+        term: &u64,
+        finish: &FinalState,
+        now: &Millis,
+    ) -> Stored {
         let record = &self.owned(key, *term, *now)?.record;
         if record.state.is_terminal() {
             let same = record.state == finish.state && record.response == finish.response;
-            return if same { Ok(()) } else { Err(StoreError::Conflict) };
+            return if same {
+                Ok(())
+            } else {
+                Err(StoreError::Conflict)
+            };
         }
         let fresh = finish.events.fresh(record.events)?;
         let bytes = record.bytes - record.response.len() as u64
@@ -225,7 +256,8 @@ impl Memory {
     }
 
     pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Stored<StoredResponse> {
-        self.row(key, Kind::Response, *now).map(|row| row.record.clone())
+        self.row(key, Kind::Response, *now)
+            .map(|row| row.record.clone())
     }
 
     pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Stored {
@@ -234,8 +266,14 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn input_items(&mut self, key: &Key, range: &PageRequest, now: &Millis) -> Stored<Page> {
-        self.row(key, Kind::Response, *now)?.page(Side::Input, range)
+    pub(super) fn input_items(
+        &mut self,
+        key: &Key,
+        range: &PageRequest,
+        now: &Millis,
+    ) -> Stored<Page> {
+        self.row(key, Kind::Response, *now)?
+            .page(Side::Input, range)
     }
 
     pub(super) fn events_after(
@@ -248,7 +286,13 @@ impl Memory {
         let row = self.row(key, Kind::Response, *now)?;
         let from = after.map_or(0, |after| after.saturating_add(1));
         let start = usize::try_from(from).unwrap_or(usize::MAX);
-        let bodies = row.events.iter().skip(start).take(*limit).cloned().collect();
+        let bodies = row
+            .events
+            .iter()
+            .skip(start)
+            .take(*limit)
+            .cloned()
+            .collect();
         Ok(StoredReplay {
             events: StoredEvents { from, bodies },
             total: row.record.events,
@@ -271,7 +315,9 @@ impl Memory {
 
     pub(super) fn running(&mut self, owner: &Arc<str>) -> Stored<Vec<Owned>> {
         let keys = self.running_of(|record| record.owner == *owner);
-        let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
+        let records = keys
+            .into_iter()
+            .filter_map(|key| Some(&self.rows.get(&key)?.record));
         let running = |record: &StoredResponse| Owned {
             key: record.key.clone(),
             term: record.term,
@@ -303,7 +349,9 @@ impl Memory {
         keys.sort();
         let keys = keys.into_iter().take(*limit);
         let lease = now.saturating_add(self.caps.lease);
-        let mut claimed: Vec<_> = keys.filter_map(|(_, key)| self.hand_over(&key, owner, lease)).collect();
+        let mut claimed: Vec<_> = keys
+            .filter_map(|(_, key)| self.hand_over(&key, owner, lease))
+            .collect();
         claimed.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(claimed)
     }
@@ -327,21 +375,32 @@ impl Memory {
         if self.owned(key, *term, *now)?.record.state.is_terminal() {
             return Err(StoreError::Conflict);
         }
-        self.hand_over(key, owner, now.saturating_add(self.caps.lease)).ok_or(StoreError::NotFound)
+        self.hand_over(key, owner, now.saturating_add(self.caps.lease))
+            .ok_or(StoreError::NotFound)
     }
 
     pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Stored<Vec<Item>> {
         let mut rows = Vec::new();
         let mut next = Some(key.id.clone());
         while let Some(id) = next {
-            let row = self.row(&Key { tenant: key.tenant.clone(), id }, Kind::Response, *now)?;
+            let row = self.row(
+                &Key {
+                    tenant: key.tenant.clone(),
+                    id,
+                },
+                Kind::Response,
+                *now,
+            )?;
             if !row.record.state.is_terminal() {
                 return Err(StoreError::Conflict);
             }
             if rows.len() == LINKS {
                 return Err(StoreError::Full);
             }
-            let of = row.record.conversation.clone().map(|id| Key { tenant: key.tenant.clone(), id });
+            let of = row.record.conversation.clone().map(|id| Key {
+                tenant: key.tenant.clone(),
+                id,
+            });
             if of.is_some_and(|of| self.row(&of, Kind::Conversation, *now).is_ok()) {
                 return Err(StoreError::InConversation);
             }
@@ -352,7 +411,11 @@ impl Memory {
         let items = rows.flat_map(|row| row.items(Side::Input).chain(row.items(Side::Output)));
         let items: Vec<Item> = items.cloned().collect();
         let weight: u64 = items.iter().map(|item| item.body.len() as u64).sum();
-        if weight > *bytes { Err(StoreError::Full) } else { Ok(items) }
+        if weight > *bytes {
+            Err(StoreError::Full)
+        } else {
+            Ok(items)
+        }
     }
 
     pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Stored {
@@ -360,8 +423,13 @@ impl Memory {
         let mut next = Some(key.id.clone());
         for _ in 0..LINKS {
             let Some(id) = next else { break };
-            let key = Key { tenant: key.tenant.clone(), id };
-            let Ok(row) = self.row(&key, Kind::Response, *now) else { break };
+            let key = Key {
+                tenant: key.tenant.clone(),
+                id,
+            };
+            let Ok(row) = self.row(&key, Kind::Response, *now) else {
+                break;
+            };
             next = row.record.previous.clone();
             if row.record.state.is_terminal() && row.record.expires <= now.saturating_add(ttl / 2) {
                 self.change_items(&key, |row| {
@@ -381,10 +449,17 @@ impl Memory {
     ) -> Stored<Vec<Option<Item>>> {
         let find = |id: &Arc<str>| {
             let from = (tenant.clone(), id.clone(), Side::Output, Arc::from(""), 0);
-            let same = self.ids.range(from..).take_while(|entry| entry.0 == *tenant && entry.1 == *id);
+            let same = self
+                .ids
+                .range(from..)
+                .take_while(|entry| entry.0 == *tenant && entry.1 == *id);
             same.filter_map(|(_, _, side, holder, place)| {
-                let row = self.rows.get(&Key { tenant: tenant.clone(), id: holder.clone() })?;
-                row.is_alive(*now).then_some(row.sides.get(side)?.get(place)?.clone())
+                let row = self.rows.get(&Key {
+                    tenant: tenant.clone(),
+                    id: holder.clone(),
+                })?;
+                row.is_alive(*now)
+                    .then_some(row.sides.get(side)?.get(place)?.clone())
             })
             .next()
         };
@@ -404,14 +479,24 @@ impl Memory {
     }
 
     pub(super) fn totals(&mut self) -> Stored<Totals> {
-        Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
+        Ok(Totals {
+            records: self.rows.len() as u64,
+            bytes: self.bytes,
+        })
     }
 
     pub(super) fn has_room(&mut self, bytes: &u64) -> Stored {
         let running = self.running.iter().filter_map(|key| self.rows.get(key));
-        let (records, weight) =
-            running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
-        self.caps.check_fits(Totals { records, bytes: weight }, *bytes)
+        let (records, weight) = running.fold((0, 0), |(records, weight), row| {
+            (records + 1, weight + row.record.bytes)
+        });
+        self.caps.check_fits(
+            Totals {
+                records,
+                bytes: weight,
+            },
+            *bytes,
+        )
     }
 }
 
@@ -423,12 +508,22 @@ fn placed(items: &[Item], from: u64) -> BTreeMap<u64, Item> {
 /// Operations on counters.
 impl Memory {
     pub(super) fn seal_key(&mut self, key: &Arc<str>) -> Stored<Arc<str>> {
-        Ok(Arc::clone(self.seal_key.get_or_insert_with(|| Arc::clone(key))))
+        Ok(Arc::clone(
+            self.seal_key.get_or_insert_with(|| Arc::clone(key)),
+        ))
     }
 
     pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Stored {
-        for Count { counter, ends, amount } in counts {
-            let row = self.counters.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));
+        for Count {
+            counter,
+            ends,
+            amount,
+        } in counts
+        {
+            let row = self
+                .counters
+                .entry((counter.clone(), Arc::clone(writer)))
+                .or_insert((*ends, 0));
             row.1 = row.1.max(*amount);
         }
         Ok(())
@@ -442,7 +537,11 @@ impl Memory {
     ) -> Stored<Vec<Count>> {
         let mut found: Vec<Count> = Vec::new();
         for name in names {
-            let first = Counter { name: Arc::clone(name), kind: 0, begins: 0 };
+            let first = Counter {
+                name: Arc::clone(name),
+                kind: 0,
+                begins: 0,
+            };
             let rows = self.counters.range((first, Arc::from(""))..);
             for ((counter, writer), (ends, amount)) in
                 rows.take_while(|((counter, _), _)| counter.name == *name)
@@ -452,7 +551,11 @@ impl Memory {
                 }
                 match found.last_mut().filter(|last| last.counter == *counter) {
                     Some(last) => last.amount = last.amount.saturating_add(*amount),
-                    None => found.push(Count { counter: counter.clone(), ends: *ends, amount: *amount }),
+                    None => found.push(Count {
+                        counter: counter.clone(),
+                        ends: *ends,
+                        amount: *amount,
+                    }),
                 }
             }
         }

@@ -23,7 +23,11 @@ impl MemoryRow {
     }
 
     pub(super) fn side(&self, side: Side) -> impl DoubleEndedIterator<Item = (u64, &Item)> {
-        self.sides.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
+        self.sides
+            .get(&side)
+            .into_iter()
+            .flatten()
+            .map(|(place, item)| (*place, item))
     }
 
     pub(super) fn items(&self, side: Side) -> impl Iterator<Item = &Item> {
@@ -37,12 +41,24 @@ impl MemoryRow {
         }
         let start = match &range.after {
             // If two items share an id, the last one counts; otherwise the pages would start over.
-            Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(StoreError::NoCursor)? + 1,
+            Some(id) => {
+                all.iter()
+                    .rposition(|item| item.id == *id)
+                    .ok_or(StoreError::NoCursor)?
+                    + 1
+            }
             None => 0,
         };
         let rest = all.get(start..).unwrap_or_default();
-        let items: Vec<Item> = rest.iter().take(range.bounded()).map(|item| (*item).clone()).collect();
-        Ok(Page { more: rest.len() > items.len(), items })
+        let items: Vec<Item> = rest
+            .iter()
+            .take(range.bounded())
+            .map(|item| (*item).clone())
+            .collect();
+        Ok(Page {
+            more: rest.len() > items.len(),
+            items,
+        })
     }
 }
 
@@ -51,7 +67,11 @@ pub(super) type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
 
 pub(super) fn entries(row: &MemoryRow) -> Vec<Entry> {
     let Key { tenant, id } = &row.record.key;
-    let sides =
-        row.sides.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
-    sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
+    let sides = row
+        .sides
+        .iter()
+        .flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
+    sides
+        .map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place))
+        .collect()
 }

@@ -47,13 +47,23 @@ pub(in crate::store) fn is_url(url: &str) -> bool {
 impl PostgresServer {
     pub(super) fn of(url: &str, caps: &StoreCaps) -> Result<Self, StoreError> {
         let (tls, url) = TlsSettings::of(url)?;
-        let mut config: Config =
-            url.parse().map_err(|_| StoreError::unavailable("not a URL of a database"))?;
-        config.tcp_user_timeout(SILENCE).application_name("samewire").ssl_mode(tls.mode);
-        Ok(Self { config: Arc::new(config), tls: tls.connector()?, settings: settings(caps).into() })
+        let mut config: Config = url
+            .parse()
+            .map_err(|_| StoreError::unavailable("not a URL of a database"))?;
+        config
+            .tcp_user_timeout(SILENCE)
+            .application_name("samewire")
+            .ssl_mode(tls.mode);
+        Ok(Self {
+            config: Arc::new(config),
+            tls: tls.connector()?,
+            settings: settings(caps).into(),
+        })
     }
 
-    pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, PostgresStream>), StoreError> {
+    pub(super) async fn connect(
+        &self,
+    ) -> Result<(Client, Connection<Socket, PostgresStream>), StoreError> {
         match tokio::time::timeout(CONNECT, self.config.connect(self.tls.clone())).await {
             Ok(Ok(pair)) => Ok(pair),
             Ok(Err(error)) => Err(from_postgres(error)),
@@ -64,13 +74,18 @@ impl PostgresServer {
     /// Prepares a connection for use, and creates missing tables.
     pub(super) async fn prepare(&self, client: &mut Client) -> Result<(), StoreError> {
         let late = |_| Err(StoreError::unavailable("the tables are not ready in time"));
-        tokio::time::timeout(CONNECT, set_up(client, &self.settings)).await.unwrap_or_else(late)
+        tokio::time::timeout(CONNECT, set_up(client, &self.settings))
+            .await
+            .unwrap_or_else(late)
     }
 }
 
 /// Applies the settings and completes the tables. Takes no lock if the tables are complete.
 async fn set_up(client: &mut Client, settings: &str) -> Result<(), StoreError> {
-    client.batch_execute(settings).await.map_err(from_postgres)?;
+    client
+        .batch_execute(settings)
+        .await
+        .map_err(from_postgres)?;
     if let Some(version) = version(client).await? {
         sql::readable(version)?;
         if version.0 >= SCHEMA.0 {
@@ -78,11 +93,20 @@ async fn set_up(client: &mut Client, settings: &str) -> Result<(), StoreError> {
         }
     }
     let begun = client.transaction().await.map_err(from_postgres)?;
-    begun.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(from_postgres)?;
-    begun.batch_execute(&sql::tables("TEXT COLLATE \"C\"")).await.map_err(from_postgres)?;
+    begun
+        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])
+        .await
+        .map_err(from_postgres)?;
+    begun
+        .batch_execute(&sql::tables("TEXT COLLATE \"C\""))
+        .await
+        .map_err(from_postgres)?;
     let insert = "INSERT INTO samewire_schema (version, reader) SELECT $1, $2 \
                   WHERE NOT EXISTS (SELECT 1 FROM samewire_schema WHERE version >= $1)";
-    begun.execute(insert, &[&SCHEMA.0, &SCHEMA.1]).await.map_err(from_postgres)?;
+    begun
+        .execute(insert, &[&SCHEMA.0, &SCHEMA.1])
+        .await
+        .map_err(from_postgres)?;
     begun.commit().await.map_err(from_postgres)
 }
 

@@ -57,13 +57,24 @@ impl Postgres {
             false => None,
         };
         let held = self.pool.take(for_leases).await?;
-        Ok(PostgresSession { held, caps: &self.caps, writes, waiting: Vec::new(), _alone: alone })
+        Ok(PostgresSession {
+            held,
+            caps: &self.caps,
+            writes,
+            waiting: Vec::new(),
+            _alone: alone,
+        })
     }
 
     pub(super) async fn clock(&self) -> Result<Millis, StoreError> {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
         let mut held = self.pool.take(true).await?;
-        let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(from_postgres)?;
+        let row = held
+            .connection()?
+            .client
+            .query_typed_one(sql, &[])
+            .await
+            .map_err(from_postgres)?;
         let now: i64 = row.try_get(0).map_err(from_postgres)?;
         u64::try_from(now).map_err(StoreError::unavailable)
     }
@@ -103,7 +114,9 @@ impl PostgresSession<'_> {
     /// Ends the operation. Its writes are committed if this returns the result, and rolled back otherwise.
     pub(super) async fn end<T>(mut self, answer: Result<T, StoreError>) -> Result<T, StoreError> {
         match answer {
-            Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
+            Ok(answer) if self.held.open || !self.waiting.is_empty() => {
+                self.send(None).await.map(|_| answer)
+            }
             Err(error) if self.held.open => {
                 let ended = batch(&self.held.connection()?.client, "ROLLBACK").await;
                 self.held.open = ended.is_err();
@@ -118,18 +131,35 @@ impl PostgresSession<'_> {
     async fn send(&mut self, last: Option<(&str, &[SqlValue])>) -> Result<Answer, StoreError> {
         let (begins, ends) = (self.writes && !self.held.open, last.is_none());
         let waiting = std::mem::take(&mut self.waiting);
-        let all = waiting.iter().map(|later| (&*later.sql, &*later.values)).chain(last);
+        let all = waiting
+            .iter()
+            .map(|later| (&*later.sql, &*later.values))
+            .chain(last);
         let connection = self.held.connection()?;
-        let typed: Vec<_> = all.map(|(sql, values)| (sql, values.iter().map(type_of).collect())).collect();
+        let typed: Vec<_> = all
+            .map(|(sql, values)| (sql, values.iter().map(type_of).collect()))
+            .collect();
         connection.prepare(&typed).await?;
         self.held.open = self.writes;
         let connection: &PooledConnection = self.held.connection()?;
-        let begun = async { if begins { batch(&connection.client, "BEGIN").await } else { Ok(()) } };
-        let before = future::join_all(waiting.iter().map(|later| run(connection, &later.sql, &later.values)));
+        let begun = async {
+            if begins {
+                batch(&connection.client, "BEGIN").await
+            } else {
+                Ok(())
+            }
+        };
+        let before = future::join_all(
+            waiting
+                .iter()
+                .map(|later| run(connection, &later.sql, &later.values)),
+        );
         let last = async {
             match last {
                 Some((sql, values)) => run(connection, sql, values).await,
-                None => batch(&connection.client, "COMMIT").await.map(|()| (Vec::new(), 0)),
+                None => batch(&connection.client, "COMMIT")
+                    .await
+                    .map(|()| (Vec::new(), 0)),
             }
         };
         // Each future sends at its first poll, and they are polled in this order.
@@ -150,11 +180,18 @@ async fn batch(client: &Client, sql: &str) -> Result<(), StoreError> {
 type Answer = (Vec<tokio_postgres::Row>, u64);
 
 /// Runs one statement.
-async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, StoreError> {
+async fn run(
+    connection: &PooledConnection,
+    sql: &str,
+    values: &[SqlValue],
+) -> Result<Answer, StoreError> {
     let stream = match connection.prepared(sql) {
         Some(statement) => connection.client.query_raw(statement, values).await,
         None => {
-            connection.client.query_typed_raw(sql, values.iter().map(|value| (value, type_of(value)))).await
+            connection
+                .client
+                .query_typed_raw(sql, values.iter().map(|value| (value, type_of(value))))
+                .await
         }
     };
     let mut stream = pin!(stream.map_err(from_postgres)?);
@@ -166,7 +203,11 @@ async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> R
 }
 
 fn type_of(value: &SqlValue) -> Type {
-    if matches!(value, SqlValue::Int(_)) { Type::INT8 } else { Type::TEXT }
+    if matches!(value, SqlValue::Int(_)) {
+        Type::INT8
+    } else {
+        Type::TEXT
+    }
 }
 
 impl ToSql for SqlValue {
@@ -200,7 +241,12 @@ impl Sql for PostgresSession<'_> {
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<SqlRow>, StoreError> {
         let (rows, _) = self.send(Some((sql, values))).await?;
         rows.iter()
-            .map(|row| (0..row.len()).map(|at| from_column(row, at)).collect::<Result<_, _>>().map(SqlRow))
+            .map(|row| {
+                (0..row.len())
+                    .map(|at| from_column(row, at))
+                    .collect::<Result<_, _>>()
+                    .map(SqlRow)
+            })
             .collect()
     }
 
@@ -212,7 +258,10 @@ impl Sql for PostgresSession<'_> {
         if self.waiting.len() == AHEAD {
             return self.send(Some((sql, values))).await.map(|_| ());
         }
-        self.waiting.push(Later { sql: sql.to_owned(), values: values.to_vec() });
+        self.waiting.push(Later {
+            sql: sql.to_owned(),
+            values: values.to_vec(),
+        });
         Ok(())
     }
 
@@ -229,7 +278,10 @@ impl Sql for PostgresSession<'_> {
 }
 
 fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<SqlValue, StoreError> {
-    let is_number = row.columns().get(at).is_some_and(|column| *column.type_() == Type::INT8);
+    let is_number = row
+        .columns()
+        .get(at)
+        .is_some_and(|column| *column.type_() == Type::INT8);
     if is_number {
         let number: Option<i64> = row.try_get(at).map_err(from_postgres)?;
         return Ok(number.map_or(SqlValue::Null, SqlValue::Int));

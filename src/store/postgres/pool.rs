@@ -38,9 +38,15 @@ pub(super) struct PooledConnection {
 
 impl PooledConnection {
     /// Prepares those of these statements that are new, so that the server need not parse and plan them again.
-    pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), StoreError> {
+    pub(super) async fn prepare(
+        &mut self,
+        statements: &[(&str, Vec<Type>)],
+    ) -> Result<(), StoreError> {
         let room = PREPARED.saturating_sub(self.prepared.len());
-        let unknown = statements.iter().filter(|(sql, _)| !self.prepared.contains_key(*sql)).take(room);
+        let unknown = statements
+            .iter()
+            .filter(|(sql, _)| !self.prepared.contains_key(*sql))
+            .take(room);
         let prepares = unknown.map(|(sql, types)| {
             let prepared = self.client.prepare_typed(sql, types);
             async move { Ok(((*sql).to_owned(), prepared.await?)) }
@@ -92,16 +98,35 @@ impl SessionPool {
         let (publish, mut link) = watch::channel(SlotState::Connecting);
         let (idle, resting) = mpsc::channel(MOST);
         let (left, abandoned) = mpsc::channel(MOST);
-        let ends = Channels { idle, to_roll_back: left, demand: Arc::default() };
-        let driver = Driver { server, publish, ends: ends.clone(), up: 0, rested: Instant::now() };
+        let ends = Channels {
+            idle,
+            to_roll_back: left,
+            demand: Arc::default(),
+        };
+        let driver = Driver {
+            server,
+            publish,
+            ends: ends.clone(),
+            up: 0,
+            rested: Instant::now(),
+        };
         #[expect(
             clippy::disallowed_methods,
             reason = "lives as long as the store, which aborts it when dropped"
         )]
         let driver = tokio::spawn(driver.run(abandoned));
         let for_requests = Arc::new(Semaphore::new(FOR_REQUESTS));
-        let pool = Self { link: link.clone(), idle: Mutex::new(resting), for_requests, ends, driver };
-        let first = link.wait_for(|link| !matches!(link, SlotState::Connecting)).await.map_err(|_| gone())?;
+        let pool = Self {
+            link: link.clone(),
+            idle: Mutex::new(resting),
+            for_requests,
+            ends,
+            driver,
+        };
+        let first = link
+            .wait_for(|link| !matches!(link, SlotState::Connecting))
+            .await
+            .map_err(|_| gone())?;
         match &*first {
             SlotState::Down(error) => Err(error.clone()),
             _ => Ok(pool),
@@ -113,7 +138,12 @@ impl SessionPool {
     pub(super) async fn take(&self, for_leases: bool) -> Result<HeldConnection, StoreError> {
         let permit = match for_leases {
             true => None,
-            false => Some(Arc::clone(&self.for_requests).acquire_owned().await.map_err(|_| gone())?),
+            false => Some(
+                Arc::clone(&self.for_requests)
+                    .acquire_owned()
+                    .await
+                    .map_err(|_| gone())?,
+            ),
         };
         let mut link = self.link.clone();
         let mut idle = self.idle.lock().await;
@@ -168,7 +198,9 @@ impl HeldConnection {
 
 impl Drop for HeldConnection {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
         // The channels have room for all connections.
         let _ = if self.open {
             self.ends.to_roll_back.try_send(connection)
@@ -263,7 +295,10 @@ impl Driver {
             let set_up = async {
                 let mut client = client;
                 server.prepare(&mut client).await?;
-                let _ = began.try_send(PooledConnection { client, prepared: HashMap::new() });
+                let _ = began.try_send(PooledConnection {
+                    client,
+                    prepared: HashMap::new(),
+                });
                 Ok(())
             };
             let (set_up, ended) = tokio::join!(set_up, connection);
@@ -272,7 +307,10 @@ impl Driver {
                 (Ok(()), Ok(())) => StoreError::unavailable("the connection was closed"),
                 (Ok(()), Err(error)) => from_postgres(error),
             };
-            EndedConnection { was_up: set_up.is_ok(), why }
+            EndedConnection {
+                was_up: set_up.is_ok(),
+                why,
+            }
         })
     }
 }

@@ -28,14 +28,22 @@ impl TlsSettings {
     /// Reads the TLS settings of a URL, and returns them with the rest of the URL.
     pub(super) fn of(url: &str) -> Result<(Self, String), StoreError> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut settings = Self { mode: SslMode::Prefer, check: Strictness::Nothing, authorities: None };
+        let mut settings = Self {
+            mode: SslMode::Prefer,
+            check: Strictness::Nothing,
+            authorities: None,
+        };
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             // A path may contain a plus sign, which means a space only in forms.
             let plain = pair.replace('+', "%2B");
             match form_urlencoded::parse(plain.as_bytes()).next() {
-                Some((key, value)) if key == "sslmode" => (settings.mode, settings.check) = mode(&value)?,
-                Some((key, value)) if key == "sslrootcert" => settings.authorities = Some((*value).into()),
+                Some((key, value)) if key == "sslmode" => {
+                    (settings.mode, settings.check) = mode(&value)?
+                }
+                Some((key, value)) if key == "sslrootcert" => {
+                    settings.authorities = Some((*value).into())
+                }
                 _ => rest.push(pair),
             }
         }
@@ -47,7 +55,14 @@ impl TlsSettings {
             settings.check = Strictness::Signed;
         }
         let rest = rest.join("&");
-        Ok((settings, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
+        Ok((
+            settings,
+            if rest.is_empty() {
+                start.to_owned()
+            } else {
+                format!("{start}?{rest}")
+            },
+        ))
     }
 
     /// Returns the connector for these settings. Fails if the authorities cannot be read.
@@ -61,17 +76,24 @@ impl TlsSettings {
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"postgresql".to_vec()];
-        Ok(Tls { connector: Arc::new(config).into(), check: self.check })
+        Ok(Tls {
+            connector: Arc::new(config).into(),
+            check: self.check,
+        })
     }
 
     fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
         if self.check == Strictness::Nothing {
             return Ok(Verifier::unverified(provider));
         }
-        let path = self.authorities.as_deref().filter(|path| *path != Path::new("system"));
+        let path = self
+            .authorities
+            .as_deref()
+            .filter(|path| *path != Path::new("system"));
         let name = path.unwrap_or_else(|| Path::new("system")).display();
         let wrong = |why| StoreError::unavailable(format_args!("sslrootcert {name}: {why}"));
-        Verifier::of(tls::roots(path).map_err(wrong)?, self.check, provider).map_err(StoreError::unavailable)
+        Verifier::of(tls::roots(path).map_err(wrong)?, self.check, provider)
+            .map_err(StoreError::unavailable)
     }
 }
 
@@ -82,7 +104,9 @@ fn mode(word: &str) -> Result<(SslMode, Strictness), StoreError> {
         "require" => Ok((SslMode::Require, Strictness::Nothing)),
         "verify-ca" => Ok((SslMode::Require, Strictness::Signed)),
         "verify-full" => Ok((SslMode::Require, Strictness::Host)),
-        _ => Err(StoreError::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
+        _ => Err(StoreError::unavailable(
+            "sslmode is disable, prefer, require, verify-ca or verify-full",
+        )),
     }
 }
 
@@ -106,7 +130,10 @@ impl MakeTlsConnect<Socket> for Tls {
             Err(_) if self.check != Strictness::Host => nameless,
             Err(error) => return Err(io::Error::other(error)),
         };
-        Ok(Handshake { connector: self.connector.clone(), name })
+        Ok(Handshake {
+            connector: self.connector.clone(),
+            name,
+        })
     }
 }
 
@@ -171,8 +198,18 @@ mod tests {
     #[test]
     fn what_a_url_says_of_tls_is_taken_out_of_it() {
         for (url, rest, mode, check) in [
-            ("postgres://h/d", "postgres://h/d", SslMode::Prefer, Strictness::Nothing),
-            ("postgres://h/d?sslmode=require", "postgres://h/d", SslMode::Require, Strictness::Nothing),
+            (
+                "postgres://h/d",
+                "postgres://h/d",
+                SslMode::Prefer,
+                Strictness::Nothing,
+            ),
+            (
+                "postgres://h/d?sslmode=require",
+                "postgres://h/d",
+                SslMode::Require,
+                Strictness::Nothing,
+            ),
             (
                 "postgres://h/d?a=b&sslmode=verify-full&c=%20",
                 "postgres://h/d?a=b&c=%20",
@@ -193,7 +230,11 @@ mod tests {
             ),
         ] {
             let (settings, left) = TlsSettings::of(url).unwrap();
-            assert_eq!((left.as_str(), settings.mode, settings.check), (rest, mode, check), "{url}");
+            assert_eq!(
+                (left.as_str(), settings.mode, settings.check),
+                (rest, mode, check),
+                "{url}"
+            );
         }
         let (settings, _) = TlsSettings::of("postgres://h/d?sslrootcert=%2Fa+b%20c").unwrap();
         assert_eq!(settings.authorities.as_deref(), Some(Path::new("/a+b c")));

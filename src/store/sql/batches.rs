@@ -15,7 +15,10 @@ impl SqlRow {
         let number = self.int(2)?;
         let unknown = || StoreError::unavailable(format_args!("unknown status {number}"));
         Ok(Batch {
-            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            key: Key {
+                tenant: self.text(0)?,
+                id: self.text(1)?,
+            },
             status: BatchStatus::of(number).ok_or_else(unknown)?,
             created: self.count(3)?,
             expires: self.count(4)?,
@@ -45,7 +48,13 @@ pub(in crate::store) async fn create_batch<S: Sql>(
     let sql = "UPDATE samewire_files SET expires = CASE WHEN expires < $1 THEN $1 ELSE expires END \
                WHERE tenant = $2 AND id = $3 AND state = 1 AND purpose = 0 AND expires > $4";
     let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
-    if s.execute(sql, &[until.into(), tenant.into(), (&new.input).into(), now.into()]).await? == 0 {
+    if s.execute(
+        sql,
+        &[until.into(), tenant.into(), (&new.input).into(), now.into()],
+    )
+    .await?
+        == 0
+    {
         return Err(StoreError::NotFound);
     }
     let sql = "SELECT COUNT(*) FROM samewire_batches WHERE tenant = $1 AND status < 3";
@@ -76,22 +85,36 @@ pub(in crate::store) async fn create_batch<S: Sql>(
         0_u64.into(),
         Millis::MAX.into(),
     ];
-    if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
+    if s.execute(&sql, &values).await? == 0 {
+        Err(StoreError::Conflict)
+    } else {
+        Ok(())
+    }
 }
 
 pub(in crate::store) async fn delete_batch<S: Sql>(s: &mut S, key: &Key) -> Stored {
     let sql = "DELETE FROM samewire_batches WHERE tenant = $1 AND id = $2 RETURNING output_file, error_file";
-    let row = s.one(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
-    let sql = "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
+    let row = s
+        .one(sql, &[(&key.tenant).into(), (&key.id).into()])
+        .await?;
+    let sql =
+        "UPDATE samewire_files SET state = 2, expires = 0 WHERE tenant = $1 AND id IN ($2, $3)";
     let (output, errors) = (row.text(0)?, row.text(1)?);
-    s.later(sql, &[(&key.tenant).into(), (&output).into(), (&errors).into()]).await
+    s.later(
+        sql,
+        &[(&key.tenant).into(), (&output).into(), (&errors).into()],
+    )
+    .await
 }
 
 /// Reads a batch. `lock`: the suffix that locks its row, or nothing.
 async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Stored<Batch> {
-    let sql =
-        format!("SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}");
-    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?.batch()
+    let sql = format!(
+        "SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}"
+    );
+    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()])
+        .await?
+        .batch()
 }
 
 pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<Batch> {
@@ -114,17 +137,29 @@ pub(in crate::store) async fn batches<S: Sql>(
          ORDER BY created {order}, id {order} LIMIT ${}",
         values.len()
     );
-    s.query(&sql, &values).await?.iter().map(SqlRow::batch).collect()
+    s.query(&sql, &values)
+        .await?
+        .iter()
+        .map(SqlRow::batch)
+        .collect()
 }
 
-pub(in crate::store) async fn cancel_batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<Batch> {
+pub(in crate::store) async fn cancel_batch<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Stored<Batch> {
     let found = read_batch(s, key, *now, S::LOCK).await?;
     if found.status.is_terminal() || found.cancel > 0 {
         return Ok(found);
     }
     let sql = "UPDATE samewire_batches SET cancel = $1 WHERE tenant = $2 AND id = $3";
-    s.later(sql, &[now.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    Ok(Batch { cancel: *now, ..found })
+    s.later(sql, &[now.into(), (&key.tenant).into(), (&key.id).into()])
+        .await?;
+    Ok(Batch {
+        cancel: *now,
+        ..found
+    })
 }
 
 /// Leaves out a batch that somebody is writing to: it is claimed later, and holds no other up.
@@ -141,8 +176,17 @@ pub(in crate::store) async fn claim_batches<S: Sql>(
         S::LOCK_FREE
     );
     let lease = now.saturating_add(s.caps().lease);
-    let values = [now.into(), (*limit as u64).into(), owner.into(), lease.into()];
-    s.query(&sql, &values).await?.iter().map(SqlRow::batch).collect()
+    let values = [
+        now.into(),
+        (*limit as u64).into(),
+        owner.into(),
+        lease.into(),
+    ];
+    s.query(&sql, &values)
+        .await?
+        .iter()
+        .map(SqlRow::batch)
+        .collect()
 }
 
 pub(in crate::store) async fn renew_batches<S: Sql>(
@@ -156,8 +200,13 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
          UPDATE samewire_batches SET lease = $2 WHERE (tenant, id) IN (SELECT tenant, id FROM own)",
         S::LOCK_FREE
     );
-    s.later(&sql, &[owner.into(), now.saturating_add(s.caps().lease).into()]).await?;
-    let sql = "SELECT tenant, id, term, cancel FROM samewire_batches WHERE status < 3 AND owner = $1";
+    s.later(
+        &sql,
+        &[owner.into(), now.saturating_add(s.caps().lease).into()],
+    )
+    .await?;
+    let sql =
+        "SELECT tenant, id, term, cancel FROM samewire_batches WHERE status < 3 AND owner = $1";
     let rows = s.query(sql, &[owner.into()]).await?;
     rows.iter().map(SqlRow::owned).collect()
 }
@@ -165,7 +214,8 @@ pub(in crate::store) async fn renew_batches<S: Sql>(
 pub(in crate::store) async fn release_batch<S: Sql>(s: &mut S, key: &Key, term: &u64) -> Stored {
     let sql = "UPDATE samewire_batches SET lease = 0, owner = '' \
                WHERE tenant = $1 AND id = $2 AND term = $3 AND status < 3";
-    s.later(sql, &[(&key.tenant).into(), (&key.id).into(), term.into()]).await
+    s.later(sql, &[(&key.tenant).into(), (&key.id).into(), term.into()])
+        .await
 }
 
 pub(in crate::store) async fn advance_batch<S: Sql>(
@@ -181,11 +231,18 @@ pub(in crate::store) async fn advance_batch<S: Sql>(
         return Ok(found.status);
     }
     let status = step.status_of(&found);
-    let file = |id: &Arc<str>| Key { tenant: key.tenant.clone(), id: id.clone() };
+    let file = |id: &Arc<str>| Key {
+        tenant: key.tenant.clone(),
+        id: id.clone(),
+    };
     for (id, lines) in step.results(&found) {
         append_results(s, &file(id), lines, (limits, *now)).await?;
     }
-    let gone = if status.is_terminal() { step.gone } else { Millis::MAX };
+    let gone = if status.is_terminal() {
+        step.gone
+    } else {
+        Millis::MAX
+    };
     let sql = "UPDATE samewire_batches SET status = $1, version = $2, line_cursor = $3, ahead = $4, facts = $5, \
                gone = $6, lease = $7 WHERE tenant = $8 AND id = $9";
     let values = [

@@ -2,7 +2,8 @@
 
 use super::{Sql, SqlRow, SqlValue};
 use crate::store::batches::{
-    ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, NewFile, ResultLines, StoredFile,
+    ABANDONED, FileChunk, FileLimits, FilePurpose, FileState, FileUse, NewFile, ResultLines,
+    StoredFile,
 };
 use crate::store::record::{Key, Millis, PageRequest, StoreError, Stored};
 use std::sync::Arc;
@@ -17,7 +18,10 @@ impl SqlRow {
     /// Reads the columns of [`FILE`].
     fn file(&self) -> Stored<StoredFile> {
         Ok(StoredFile {
-            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            key: Key {
+                tenant: self.text(0)?,
+                id: self.text(1)?,
+            },
             purpose: FilePurpose::of(self.int(2)?),
             name: self.text(3)?,
             created: self.count(4)?,
@@ -50,8 +54,11 @@ async fn check_room<S: Sql>(
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0) AS BIGINT) FROM samewire_files";
     let row = s.one(sql, &[tenant.into()]).await?;
-    let used =
-        FileUse { total_bytes: row.count(0)?, tenant_bytes: row.count(1)?, tenant_files: row.count(2)? };
+    let used = FileUse {
+        total_bytes: row.count(0)?,
+        tenant_bytes: row.count(1)?,
+        tenant_files: row.count(2)?,
+    };
     limits.check(&used, files, bytes)
 }
 
@@ -105,8 +112,13 @@ async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &FileChunk) -> Stored {
     let sql = "UPDATE samewire_files SET chunks = $1, bytes = bytes + $2, line_count = line_count + $3 \
                WHERE tenant = $4 AND id = $5";
     let bytes = chunk.body.len() as u64;
-    let values =
-        [(chunk.place + 1).into(), bytes.into(), chunk.lines.into(), (&key.tenant).into(), (&key.id).into()];
+    let values = [
+        (chunk.place + 1).into(),
+        bytes.into(),
+        chunk.lines.into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
     s.later(sql, &values).await?;
     s.will_write(bytes);
     Ok(())
@@ -118,9 +130,15 @@ async fn written<S: Sql>(s: &mut S, key: &Key) -> Stored<(u64, u64)> {
         "SELECT state, chunks, line_count FROM samewire_files WHERE tenant = $1 AND id = $2{}",
         S::LOCK
     );
-    let row = s.one(&sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let row = s
+        .one(&sql, &[(&key.tenant).into(), (&key.id).into()])
+        .await?;
     let is_writing = row.int(0)? == FileState::Writing as i64;
-    if is_writing { Ok((row.count(1)?, row.count(2)?)) } else { Err(StoreError::Conflict) }
+    if is_writing {
+        Ok((row.count(1)?, row.count(2)?))
+    } else {
+        Err(StoreError::Conflict)
+    }
 }
 
 pub(in crate::store) async fn append_chunk<S: Sql>(
@@ -132,12 +150,20 @@ pub(in crate::store) async fn append_chunk<S: Sql>(
 ) -> Stored {
     let (chunks, _) = written(s, key).await?;
     if chunk.place != chunks {
-        return if chunk.place < chunks { Ok(()) } else { Err(StoreError::Conflict) };
+        return if chunk.place < chunks {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        };
     }
     check_room(s, &key.tenant, limits, 0, chunk.body.len() as u64).await?;
     append(s, key, chunk).await?;
     let sql = "UPDATE samewire_files SET expires = $1 WHERE tenant = $2 AND id = $3";
-    let values = [now.saturating_add(ABANDONED).into(), (&key.tenant).into(), (&key.id).into()];
+    let values = [
+        now.saturating_add(ABANDONED).into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
     s.later(sql, &values).await
 }
 
@@ -151,12 +177,37 @@ pub(super) async fn append_results<S: Sql>(
     if lines.count == 0 {
         return Ok(());
     }
-    check_room(s, &key.tenant, &FileLimits { tenant_files: u64::MAX, ..*limits }, 0, lines.text.len() as u64)
-        .await?;
+    check_room(
+        s,
+        &key.tenant,
+        &FileLimits {
+            tenant_files: u64::MAX,
+            ..*limits
+        },
+        0,
+        lines.text.len() as u64,
+    )
+    .await?;
     let name = format!("{}.jsonl", key.id).into();
-    insert_file(s, key, (FilePurpose::BatchOutput, &name), (now, Millis::MAX)).await?;
+    insert_file(
+        s,
+        key,
+        (FilePurpose::BatchOutput, &name),
+        (now, Millis::MAX),
+    )
+    .await?;
     let (place, first) = written(s, key).await?;
-    append(s, key, &FileChunk { place, first, lines: lines.count, body: lines.text.as_str().into() }).await
+    append(
+        s,
+        key,
+        &FileChunk {
+            place,
+            first,
+            lines: lines.count,
+            body: lines.text.as_str().into(),
+        },
+    )
+    .await
 }
 
 /// Makes a file visible, if it is there and was not before.
@@ -168,7 +219,12 @@ pub(super) async fn complete<S: Sql>(
 ) -> Stored<u64> {
     let sql = "UPDATE samewire_files SET state = 1, expires = $1, purpose = $2 \
                WHERE tenant = $3 AND id = $4 AND state < 2";
-    let values = [expires.into(), (purpose as u64).into(), (&key.tenant).into(), (&key.id).into()];
+    let values = [
+        expires.into(),
+        (purpose as u64).into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
     s.execute(sql, &values).await
 }
 
@@ -178,14 +234,24 @@ pub(in crate::store) async fn finish_file<S: Sql>(
     purpose: &FilePurpose,
     expires: &Millis,
 ) -> Stored {
-    if complete(s, key, *purpose, *expires).await? == 0 { Err(StoreError::NotFound) } else { Ok(()) }
+    if complete(s, key, *purpose, *expires).await? == 0 {
+        Err(StoreError::NotFound)
+    } else {
+        Ok(())
+    }
 }
 
-pub(in crate::store) async fn file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<StoredFile> {
+pub(in crate::store) async fn file<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Stored<StoredFile> {
     let sql = format!(
         "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND id = $2 AND state = 1 AND expires > $3"
     );
-    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?.file()
+    s.one(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()])
+        .await?
+        .file()
 }
 
 /// Returns the condition by which a list goes on after its cursor, with the values for it, of which there are
@@ -197,7 +263,9 @@ pub(super) async fn after<S: Sql>(
     range: &PageRequest,
     known: usize,
 ) -> Stored<(String, Vec<SqlValue>)> {
-    let Some(id) = &range.after else { return Ok((String::new(), Vec::new())) };
+    let Some(id) = &range.after else {
+        return Ok((String::new(), Vec::new()));
+    };
     let sql = format!("SELECT created FROM {table} WHERE tenant = $1 AND id = $2");
     let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
     let created = rows.first().ok_or(StoreError::NoCursor)?.count(0)?;
@@ -216,7 +284,9 @@ pub(in crate::store) async fn files<S: Sql>(
     let (condition, more) = after(s, "samewire_files", tenant, range, 2).await?;
     let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
     values.extend(more);
-    let purpose = purpose.map_or_else(String::new, |purpose| format!(" AND purpose = {}", purpose as i64));
+    let purpose = purpose.map_or_else(String::new, |purpose| {
+        format!(" AND purpose = {}", purpose as i64)
+    });
     let order = if range.descending { "DESC" } else { "ASC" };
     values.push((range.limit as u64).into());
     let sql = format!(
@@ -224,18 +294,29 @@ pub(in crate::store) async fn files<S: Sql>(
          ORDER BY created {order}, id {order} LIMIT ${}",
         values.len()
     );
-    s.query(&sql, &values).await?.iter().map(SqlRow::file).collect()
+    s.query(&sql, &values)
+        .await?
+        .iter()
+        .map(SqlRow::file)
+        .collect()
 }
 
 pub(in crate::store) async fn delete_file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored {
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 \
                WHERE tenant = $1 AND id = $2 AND state < 2 AND expires > $3";
-    if s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? == 0 {
+    if s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()])
+        .await?
+        == 0
+    {
         return Err(StoreError::NotFound);
     }
     // A batch that is created meanwhile holds the row of its file: only after the update are all of them seen.
     let sql = "SELECT id FROM samewire_batches WHERE tenant = $1 AND input_file = $2 AND status < 3 LIMIT 1";
-    if !s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
+    if !s
+        .query(sql, &[(&key.tenant).into(), (&key.id).into()])
+        .await?
+        .is_empty()
+    {
         return Err(StoreError::Conflict);
     }
     // A small file makes room at once; a large one goes little by little.
@@ -250,8 +331,17 @@ pub(in crate::store) async fn chunks<S: Sql>(
 ) -> Stored<Vec<FileChunk>> {
     let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND place >= $3 ORDER BY place LIMIT $4";
-    let values = [(&key.tenant).into(), (&key.id).into(), from.into(), (*limit as u64).into()];
-    s.query(sql, &values).await?.iter().map(SqlRow::chunk).collect()
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        from.into(),
+        (*limit as u64).into(),
+    ];
+    s.query(sql, &values)
+        .await?
+        .iter()
+        .map(SqlRow::chunk)
+        .collect()
 }
 
 pub(in crate::store) async fn chunk_at<S: Sql>(
@@ -262,8 +352,12 @@ pub(in crate::store) async fn chunk_at<S: Sql>(
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 AND first_line <= $3 AND first_line + line_count > $3 \
                ORDER BY first_line DESC LIMIT 1";
-    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), line.into()]).await?;
-    rows.first().map(|row| Ok((row.count(0)?, row.count(1)?))).transpose()
+    let rows = s
+        .query(sql, &[(&key.tenant).into(), (&key.id).into(), line.into()])
+        .await?;
+    rows.first()
+        .map(|row| Ok((row.count(0)?, row.count(1)?)))
+        .transpose()
 }
 
 /// Removes chunks of a file that goes, and the file with the last ones. `room`: the bytes that may still be removed;
@@ -271,7 +365,12 @@ pub(in crate::store) async fn chunk_at<S: Sql>(
 async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Stored<u64> {
     let sql = "SELECT place, CAST(octet_length(body) AS BIGINT) FROM samewire_chunks \
                WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3";
-    let chunks = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), SWEPT.1.into()]).await?;
+    let chunks = s
+        .query(
+            sql,
+            &[(&key.tenant).into(), (&key.id).into(), SWEPT.1.into()],
+        )
+        .await?;
     let (mut last, mut taken) = (None, 0);
     for chunk in &chunks {
         let bytes = chunk.count(1)?;
@@ -284,12 +383,14 @@ async fn sweep_file<S: Sql>(s: &mut S, key: &Key, room: &mut Option<u64>) -> Sto
     }
     if let Some(last) = last {
         let sql = "DELETE FROM samewire_chunks WHERE tenant = $1 AND holder = $2 AND place <= $3";
-        s.later(sql, &[(&key.tenant).into(), (&key.id).into(), last.into()]).await?;
+        s.later(sql, &[(&key.tenant).into(), (&key.id).into(), last.into()])
+            .await?;
     }
     let is_last = taken == chunks.len() as u64 && taken < SWEPT.1;
     if is_last {
         let sql = "DELETE FROM samewire_files WHERE tenant = $1 AND id = $2";
-        s.later(sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+        s.later(sql, &[(&key.tenant).into(), (&key.id).into()])
+            .await?;
     }
     Ok(taken + u64::from(is_last))
 }
@@ -308,7 +409,15 @@ pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> St
     let expired = s.query(&sql, &[now.into(), SWEPT.0.into()]).await?;
     let (mut removed, mut room) = (0, None);
     for row in &expired {
-        removed += sweep_file(s, &Key { tenant: row.text(0)?, id: row.text(1)? }, &mut room).await?;
+        removed += sweep_file(
+            s,
+            &Key {
+                tenant: row.text(0)?,
+                id: row.text(1)?,
+            },
+            &mut room,
+        )
+        .await?;
     }
     let sql = format!(
         "WITH gone AS (SELECT tenant, id FROM samewire_batches WHERE gone <= $1 LIMIT 100{}) \

@@ -22,8 +22,8 @@ pub(super) use seal_key::*;
 pub(super) use tables::{SCHEMA, readable, tables};
 
 use super::record::{
-    CLOSING, Item, Json, Key, Kind, Millis, Owned, Page, PageRequest, Side, State, StoreCaps, StoreError,
-    Stored, StoredResponse, Totals,
+    CLOSING, Item, Json, Key, Kind, Millis, Owned, Page, PageRequest, Side, State, StoreCaps,
+    StoreError, Stored, StoredResponse, Totals,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -80,7 +80,10 @@ impl SqlRow {
     fn int(&self, at: usize) -> Stored<i64> {
         match self.0.get(at) {
             Some(SqlValue::Int(number)) => Ok(*number),
-            other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
+            other => Err(StoreError::unavailable(format_args!(
+                "column {at} holds {}",
+                kind_of(other)
+            ))),
         }
     }
 
@@ -91,33 +94,54 @@ impl SqlRow {
     fn text(&self, at: usize) -> Stored<Arc<str>> {
         match self.0.get(at) {
             Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
-            other => Err(StoreError::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
+            other => Err(StoreError::unavailable(format_args!(
+                "column {at} holds {}",
+                kind_of(other)
+            ))),
         }
     }
 
     fn maybe(&self, at: usize) -> Stored<Option<Arc<str>>> {
-        if self.0.get(at) == Some(&SqlValue::Null) { Ok(None) } else { self.text(at).map(Some) }
+        if self.0.get(at) == Some(&SqlValue::Null) {
+            Ok(None)
+        } else {
+            self.text(at).map(Some)
+        }
     }
 
     fn state(&self, at: usize) -> Stored<State> {
         let number = self.int(at)?;
-        State::of(number).ok_or_else(|| StoreError::unavailable(format_args!("unknown state {number}")))
+        State::of(number)
+            .ok_or_else(|| StoreError::unavailable(format_args!("unknown state {number}")))
     }
 
     fn item(&self, at: usize) -> Stored<Item> {
-        Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
+        Ok(Item {
+            id: self.text(at)?,
+            body: self.text(at + 1)?,
+        })
     }
 
     /// Reads tenant, id, term and cancel, in this order.
     fn owned(&self) -> Stored<Owned> {
-        let key = Key { tenant: self.text(0)?, id: self.text(1)? };
-        Ok(Owned { key, term: self.count(2)?, cancel: self.int(3)? != 0 })
+        let key = Key {
+            tenant: self.text(0)?,
+            id: self.text(1)?,
+        };
+        Ok(Owned {
+            key,
+            term: self.count(2)?,
+            cancel: self.int(3)? != 0,
+        })
     }
 
     /// Reads the columns of [`RECORD`].
     fn record(&self) -> Stored<StoredResponse> {
         Ok(StoredResponse {
-            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            key: Key {
+                tenant: self.text(0)?,
+                id: self.text(1)?,
+            },
             version: u32::try_from(self.int(3)?).map_err(StoreError::unavailable)?,
             state: self.state(4)?,
             created: self.count(5)?,
@@ -162,7 +186,11 @@ pub(super) trait Sql {
 
     /// Returns the first row. Fails with `NotFound` if there is none.
     async fn one(&mut self, sql: &str, values: &[SqlValue]) -> Stored<SqlRow> {
-        self.query(sql, values).await?.into_iter().next().ok_or(StoreError::NotFound)
+        self.query(sql, values)
+            .await?
+            .into_iter()
+            .next()
+            .ok_or(StoreError::NotFound)
     }
 
     async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Stored<u64>;
@@ -217,7 +245,12 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<R
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4){}",
         S::LOCK
     );
-    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        (kind as i64).into(),
+        now.into(),
+    ];
     let row = s.one(&sql, &values).await?;
     Ok(RecordHead {
         state: row.state(0)?,
@@ -230,7 +263,11 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<R
 
 async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Stored<RecordHead> {
     let head = head(s, key, Kind::Response, now).await?;
-    if head.term == term { Ok(head) } else { Err(StoreError::Fenced) }
+    if head.term == term {
+        Ok(head)
+    } else {
+        Err(StoreError::Fenced)
+    }
 }
 
 /// Change of a record's weight by a write.
@@ -243,7 +280,11 @@ struct WeightChange {
 
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a write.
 async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Stored {
-    let WeightChange { before, after, closing } = change;
+    let WeightChange {
+        before,
+        after,
+        closing,
+    } = change;
     let closing = closing && after <= before + CLOSING;
     if after > s.caps().record_bytes.max(before) && !closing {
         return Err(StoreError::Full);
@@ -259,7 +300,11 @@ async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Stored
             return Ok(());
         }
         if !evict(s, &key.tenant, &key.id).await? {
-            return if closing { Ok(()) } else { Err(StoreError::Full) };
+            return if closing {
+                Ok(())
+            } else {
+                Err(StoreError::Full)
+            };
         }
     }
 }
@@ -273,7 +318,9 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
         S::LOCK_FREE
     );
     let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
-    let Some(row) = rows.first() else { return Ok(false) };
+    let Some(row) = rows.first() else {
+        return Ok(false);
+    };
     s.add_to_totals(-1, -row.int(0)?);
     Ok(true)
 }
@@ -290,12 +337,22 @@ async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]
             format!("({})", places.join(", "))
         };
         let rows: Vec<String> = (1..=chunk.len()).step_by(width).map(row).collect();
-        s.later(&format!("INSERT INTO {into} VALUES {}", rows.join(", ")), chunk).await?;
+        s.later(
+            &format!("INSERT INTO {into} VALUES {}", rows.join(", ")),
+            chunk,
+        )
+        .await?;
     }
     Ok(())
 }
 
-async fn insert_items<S: Sql>(s: &mut S, key: &Key, side: Side, from: u64, items: &[Item]) -> Stored {
+async fn insert_items<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    side: Side,
+    from: u64,
+    items: &[Item],
+) -> Stored {
     let mut values = Vec::with_capacity(items.len() * 6);
     for (place, item) in (from..).zip(items) {
         let row = [
@@ -308,7 +365,13 @@ async fn insert_items<S: Sql>(s: &mut S, key: &Key, side: Side, from: u64, items
         ];
         values.extend(row);
     }
-    insert(s, "samewire_items (tenant, holder, side, place, id, body)", 6, &values).await
+    insert(
+        s,
+        "samewire_items (tenant, holder, side, place, id, body)",
+        6,
+        &values,
+    )
+    .await
 }
 
 async fn insert_events<S: Sql>(s: &mut S, key: &Key, from: u64, bodies: &[Json]) -> Stored {
@@ -350,7 +413,11 @@ async fn insert_record<S: Sql>(s: &mut S, record: &StoredResponse, kind: Kind) -
         (&record.request).into(),
         (&record.response).into(),
     ];
-    if s.execute(&sql, &values).await? == 0 { Err(StoreError::Conflict) } else { Ok(()) }
+    if s.execute(&sql, &values).await? == 0 {
+        Err(StoreError::Conflict)
+    } else {
+        Ok(())
+    }
 }
 
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<StoredResponse> {
@@ -358,14 +425,24 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored
         "SELECT {RECORD} FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
     );
-    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        (kind as i64).into(),
+        now.into(),
+    ];
     s.one(&sql, &values).await?.record()
 }
 
 async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
-    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        (kind as i64).into(),
+        now.into(),
+    ];
     let row = s.one(sql, &values).await?;
     s.add_to_totals(-1, -row.int(0)?);
     Ok(())
@@ -375,12 +452,21 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored
 async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Stored<SqlRow> {
     let sql = "SELECT state, events FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
-    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        (kind as i64).into(),
+        now.into(),
+    ];
     s.one(sql, &values).await
 }
 
 async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> Stored<Page> {
-    let (pick, than, order) = if range.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
+    let (pick, than, order) = if range.descending {
+        ("MIN", "<", "DESC")
+    } else {
+        ("MAX", ">", "ASC")
+    };
     let mut values = vec![(&key.tenant).into(), (&key.id).into(), (side as i64).into()];
     let mut bound = String::new();
     if let Some(id) = &range.after {
@@ -391,7 +477,10 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> 
         let mut named = values.clone();
         named.push(id.into());
         let rows = s.query(&sql, &named).await?;
-        let place = rows.first().and_then(|row| row.int(0).ok()).ok_or(StoreError::NoCursor)?;
+        let place = rows
+            .first()
+            .and_then(|row| row.int(0).ok())
+            .ok_or(StoreError::NoCursor)?;
         values.push(place.into());
         bound = format!(" AND place {than} $4");
     }
@@ -402,7 +491,10 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> 
     );
     values.push((range.bounded() as u64 + 1).into());
     let rows = s.query(&sql, &values).await?;
-    let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
+    let mut items = rows
+        .iter()
+        .map(|row| row.item(0))
+        .collect::<Result<Vec<_>, _>>()?;
     let more = items.len() > range.bounded();
     items.truncate(range.bounded());
     Ok(Page { items, more })
@@ -410,7 +502,10 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, range: &PageRequest) -> 
 
 /// Returns the placeholders `$2, $3, …` up to the last of this many values.
 fn placeholders(values: usize) -> String {
-    (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
+    (2..=values)
+        .map(|at| format!("${at}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Stored<u64> {
@@ -439,18 +534,39 @@ pub(super) async fn totals<S: Sql>(s: &mut S) -> Stored<Totals> {
 pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Stored {
     // Only a write shows whether writing is possible. The row is removed in the same transaction, before others can
     // see it.
-    s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
-    s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
-    let running = if s.caps().counts() { count(s, " WHERE state < 2").await? } else { Totals::default() };
+    s.later(
+        "INSERT INTO samewire_schema (version, reader) VALUES (0, 0)",
+        &[],
+    )
+    .await?;
+    s.later("DELETE FROM samewire_schema WHERE version = 0", &[])
+        .await?;
+    let running = if s.caps().counts() {
+        count(s, " WHERE state < 2").await?
+    } else {
+        Totals::default()
+    };
     s.caps().check_fits(running, *bytes)?;
-    let ended = if s.caps().counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
-    if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(StoreError::Full) }
+    let ended = if s.caps().counts() {
+        s.totals().await?.bytes.saturating_sub(running.bytes)
+    } else {
+        0
+    };
+    if s.has_disk(*bytes, ended).await? {
+        Ok(())
+    } else {
+        Err(StoreError::Full)
+    }
 }
 
 /// Counts records and their weight. `clause`: ` WHERE …`, or empty for all records.
 pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Stored<Totals> {
-    let sql =
-        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
+    let sql = format!(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}"
+    );
     let row = s.one(&sql, &[]).await?;
-    Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
+    Ok(Totals {
+        records: row.count(0)?,
+        bytes: row.count(1)?,
+    })
 }

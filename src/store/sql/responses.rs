@@ -1,12 +1,13 @@
 //! Operations on responses, their input items and their events.
 
 use super::{
-    ROWS, Sql, SqlValue, WeightChange, insert_events, insert_items, insert_record, make_room, owned, page,
-    placeholders, record, remove, state,
+    ROWS, Sql, SqlValue, WeightChange, insert_events, insert_items, insert_record, make_room,
+    owned, page, placeholders, record, remove, state,
 };
 use crate::store::record::{
     FinalState, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page, PageRequest, Side, State,
-    StoreError, Stored, StoredEvents, StoredReplay, StoredResponse, weight_of_events, weight_of_items,
+    StoreError, Stored, StoredEvents, StoredReplay, StoredResponse, weight_of_events,
+    weight_of_items,
 };
 use std::sync::Arc;
 
@@ -15,7 +16,16 @@ pub(in crate::store) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: 
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, &new.key, WeightChange { before: 0, after: record.bytes, closing: false }).await
+    make_room(
+        s,
+        &new.key,
+        WeightChange {
+            before: 0,
+            after: record.bytes,
+            closing: false,
+        },
+    )
+    .await
 }
 
 pub(in crate::store) async fn start<S: Sql>(
@@ -34,9 +44,24 @@ pub(in crate::store) async fn start<S: Sql>(
     let bytes = head.bytes.saturating_sub(head.response) + response.len() as u64;
     let sql = "UPDATE samewire_records SET state = 1, response = $1, bytes = $2, touched = $3 \
                WHERE tenant = $4 AND id = $5";
-    let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
+    let values = [
+        response.into(),
+        bytes.into(),
+        now.into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
     s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
+    make_room(
+        s,
+        key,
+        WeightChange {
+            before: head.bytes,
+            after: bytes,
+            closing: false,
+        },
+    )
+    .await
 }
 
 pub(in crate::store) async fn append_events<S: Sql>(
@@ -54,10 +79,28 @@ pub(in crate::store) async fn append_events<S: Sql>(
     let bytes = head.bytes + weight_of_events(fresh);
     insert_events(s, key, head.events, fresh).await?;
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2, lease = $3 WHERE tenant = $4 AND id = $5";
-    let (total, lease) = (head.events + fresh.len() as u64, now.saturating_add(s.caps().lease));
-    let values = [total.into(), bytes.into(), lease.into(), (&key.tenant).into(), (&key.id).into()];
+    let (total, lease) = (
+        head.events + fresh.len() as u64,
+        now.saturating_add(s.caps().lease),
+    );
+    let values = [
+        total.into(),
+        bytes.into(),
+        lease.into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
     s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
+    make_room(
+        s,
+        key,
+        WeightChange {
+            before: head.bytes,
+            after: bytes,
+            closing: false,
+        },
+    )
+    .await
 }
 
 pub(in crate::store) async fn finish<S: Sql>(
@@ -69,8 +112,13 @@ pub(in crate::store) async fn finish<S: Sql>(
 ) -> Stored {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
-        let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
-        return if same { Ok(()) } else { Err(StoreError::Conflict) };
+        let same =
+            head.state == finish.state && get(s, key, now).await?.response == finish.response;
+        return if same {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        };
     }
     let fresh = finish.events.fresh(head.events)?;
     let bytes = head.bytes.saturating_sub(head.response)
@@ -92,10 +140,23 @@ pub(in crate::store) async fn finish<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: true }).await
+    make_room(
+        s,
+        key,
+        WeightChange {
+            before: head.bytes,
+            after: bytes,
+            closing: true,
+        },
+    )
+    .await
 }
 
-pub(in crate::store) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Stored<StoredResponse> {
+pub(in crate::store) async fn get<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Stored<StoredResponse> {
     record(s, key, Kind::Response, *now).await
 }
 
@@ -126,10 +187,23 @@ pub(in crate::store) async fn events_after<S: Sql>(
     // Reads up to the total that was just read: events that another replica adds meanwhile come with the next call.
     let sql = "SELECT body FROM samewire_events WHERE tenant = $1 AND holder = $2 AND seq >= $3 AND seq < $4 \
                ORDER BY seq LIMIT $5";
-    let values = [(&key.tenant).into(), (&key.id).into(), from.into(), total.into(), (*limit as u64).into()];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        from.into(),
+        total.into(),
+        (*limit as u64).into(),
+    ];
     let rows = s.query(sql, &values).await?;
-    let bodies = rows.iter().map(|row| row.text(0)).collect::<Result<_, _>>()?;
-    Ok(StoredReplay { events: StoredEvents { from, bodies }, total, state })
+    let bodies = rows
+        .iter()
+        .map(|row| row.text(0))
+        .collect::<Result<_, _>>()?;
+    Ok(StoredReplay {
+        events: StoredEvents { from, bodies },
+        total,
+        state,
+    })
 }
 
 /// Reads a response and its ancestors, youngest first.
@@ -142,7 +216,11 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Stored<Vec<Arc<str>
         FROM samewire_records AS older JOIN links ON older.id = links.previous
         WHERE older.tenant = $1 AND older.kind = 0 AND links.depth <= $3)
         SELECT id, previous, state, expires, conversation FROM links ORDER BY depth";
-    let values = [(&key.tenant).into(), (&key.id).into(), SqlValue::from(LINKS as u64)];
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        SqlValue::from(LINKS as u64),
+    ];
     let mut ids = Vec::new();
     let mut previous = Some(Arc::clone(&key.id));
     for row in s.query(sql, &values).await? {
@@ -154,7 +232,10 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Stored<Vec<Arc<str>
             return Err(StoreError::Conflict);
         }
         if let Some(id) = row.maybe(4)? {
-            let of = Key { tenant: Arc::clone(&key.tenant), id };
+            let of = Key {
+                tenant: Arc::clone(&key.tenant),
+                id,
+            };
             match state(s, &of, Kind::Conversation, now).await {
                 Ok(_) => return Err(StoreError::InConversation),
                 Err(StoreError::NotFound) => {}
@@ -167,7 +248,11 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Stored<Vec<Arc<str>
         ids.push(row.text(0)?);
         previous = row.maybe(1)?;
     }
-    if previous.is_some() { Err(StoreError::NotFound) } else { Ok(ids) }
+    if previous.is_some() {
+        Err(StoreError::NotFound)
+    } else {
+        Ok(ids)
+    }
 }
 
 pub(in crate::store) async fn chain<S: Sql>(
@@ -183,9 +268,14 @@ pub(in crate::store) async fn chain<S: Sql>(
     for ids in ids.chunks(ROWS) {
         // Some ids are repeated, so that few different statements have to be prepared.
         let again = ids.iter().cycle().take(ids.len().next_power_of_two());
-        let named: Vec<SqlValue> = std::iter::once(&key.tenant).chain(again).map(SqlValue::from).collect();
-        let of =
-            format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", placeholders(named.len()));
+        let named: Vec<SqlValue> = std::iter::once(&key.tenant)
+            .chain(again)
+            .map(SqlValue::from)
+            .collect();
+        let of = format!(
+            "FROM samewire_items WHERE tenant = $1 AND holder IN ({})",
+            placeholders(named.len())
+        );
         // The size is checked before anything is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
         weight += s.one(&sql, &named).await?.count(0)?;
@@ -238,7 +328,9 @@ pub(in crate::store) async fn resolve<S: Sql>(
                ORDER BY i.side, i.holder, i.place LIMIT 1";
     let mut items = Vec::with_capacity(ids.len());
     for id in ids {
-        let rows = s.query(sql, &[tenant.into(), id.into(), now.into()]).await?;
+        let rows = s
+            .query(sql, &[tenant.into(), id.into(), now.into()])
+            .await?;
         items.push(rows.first().map(|row| row.item(0)).transpose()?);
     }
     Ok(items)

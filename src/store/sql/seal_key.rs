@@ -12,8 +12,11 @@ pub(in crate::store) async fn seal_key<S: Sql>(s: &mut S, key: &Arc<str>) -> Sto
     if let Some(row) = s.query(stored, &[(&id).into()]).await?.first() {
         return row.text(0);
     }
-    let insert = "INSERT INTO samewire_seal_keys (id, body) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
+    let insert =
+        "INSERT INTO samewire_seal_keys (id, body) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING";
     s.execute(insert, &[(&id).into(), key.into()]).await?;
     let rows = s.query(stored, &[(&id).into()]).await?;
-    rows.first().ok_or_else(|| StoreError::unavailable("there is no seal key"))?.text(0)
+    rows.first()
+        .ok_or_else(|| StoreError::unavailable("there is no seal key"))?
+        .text(0)
 }

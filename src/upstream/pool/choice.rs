@@ -31,11 +31,17 @@ impl Pool {
         now: Instant,
         criteria: &SelectionCriteria<'_>,
     ) -> Result<ChosenUpstream, NoUpstream> {
-        let ring = self.ring(criteria.model, criteria.only).filter(|ring| ring.is_large());
+        let ring = self
+            .ring(criteria.model, criteria.only)
+            .filter(|ring| ring.is_large());
         if let Some(found) = ring.and_then(|ring| self.choose_in_window(&ring, criteria, now)) {
             return Ok(found);
         }
-        self.choose_of(&self.upstreams_for(criteria.model, criteria.only), criteria, now)
+        self.choose_of(
+            &self.upstreams_for(criteria.model, criteria.only),
+            criteria,
+            now,
+        )
     }
 
     /// Returns the ring of the upstreams that may serve a model; `None` in a small pool, which has no use for it.
@@ -48,7 +54,9 @@ impl Pool {
         }
         Some(self.rings.of_model(self.state.lists(), model, || {
             let serving = self.serving(model).into_iter();
-            HashRing::of(serving.map(|upstream| (upstream.config.name.as_str(), self.index_of(upstream))))
+            HashRing::of(
+                serving.map(|upstream| (upstream.config.name.as_str(), self.index_of(upstream))),
+            )
         }))
     }
 
@@ -62,7 +70,10 @@ impl Pool {
         let upstream = |place: usize| self.upstreams.get(place);
         let window: Vec<_> = match criteria.affinity_hash {
             Some(conversation) => ring.after(conversation).filter_map(upstream).collect(),
-            None => ring.anywhere(criteria.chance).filter_map(upstream).collect(),
+            None => ring
+                .anywhere(criteria.chance)
+                .filter_map(upstream)
+                .collect(),
         };
         // Upstreams that are ejected, or whose probes are late, are a last resort of the whole pool.
         let is_good = |upstream: &&Arc<Upstream>| {
@@ -84,12 +95,18 @@ impl Pool {
         criteria: &SelectionCriteria<'_>,
         may: impl Fn(&Upstream, usize) -> bool,
     ) -> Vec<&Arc<Upstream>> {
-        let Some(prefixes) = self.prefixes.as_ref().filter(|_| !criteria.prompt.is_empty()) else {
+        let Some(prefixes) = self
+            .prefixes
+            .as_ref()
+            .filter(|_| !criteria.prompt.is_empty())
+        else {
             return Vec::new();
         };
         let upstream = |id: UpstreamId| {
             let place = *self.places.get(&id)?;
-            self.upstreams.get(place).filter(|upstream| may(upstream, place))
+            self.upstreams
+                .get(place)
+                .filter(|upstream| may(upstream, place))
         };
         prefixes.holders(criteria.prompt, upstream)
     }
@@ -117,7 +134,12 @@ impl Pool {
                 NoUpstream::Exhausted
             });
         }
-        let of = |standing| left.iter().filter(|upstream| upstream.standing() == standing).copied().collect();
+        let of = |standing| {
+            left.iter()
+                .filter(|upstream| upstream.standing() == standing)
+                .copied()
+                .collect()
+        };
         let mut up: Vec<_> = of(Standing::Up);
         if up.is_empty() && criteria.may_use_last_resort {
             up = of(Standing::Late);
@@ -126,7 +148,11 @@ impl Pool {
             return Err(NoUpstream::NoneAvailable);
         }
         // An upstream that does not match its configuration is chosen only if no other one is available.
-        let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_mismatched()).copied().collect();
+        let right: Vec<_> = up
+            .iter()
+            .filter(|upstream| !upstream.is_mismatched())
+            .copied()
+            .collect();
         self.choose_among(if right.is_empty() { &up } else { &right }, criteria, now)
     }
 
@@ -143,13 +169,19 @@ impl Pool {
         if !serving.iter().any(|upstream| is_well(upstream)) {
             serving = self.serving(model);
         }
-        let mut up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
+        let mut up: Vec<_> = serving
+            .iter()
+            .filter(|upstream| !upstream.is_down())
+            .collect();
         // Only upstreams that take the same form can answer, so the form is that of one that is well.
         if up.iter().any(|upstream| is_well(upstream)) {
             up.retain(|upstream| is_well(upstream));
         }
         let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);
-        let found = up.get(at(up.len())).map(|upstream| **upstream).or_else(|| serving.first().copied());
+        let found = up
+            .get(at(up.len()))
+            .map(|upstream| **upstream)
+            .or_else(|| serving.first().copied());
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
     }
 
@@ -157,10 +189,18 @@ impl Pool {
     /// read; false if nothing serves any of them.
     pub fn read_for(&self, model: &str, chance: u64) -> (ReadFor, bool) {
         let targets = self.targets(model, chance);
-        let first = targets.first().map_or_else(|| model.into(), |target| Arc::clone(&target.model));
+        let first = targets
+            .first()
+            .map_or_else(|| model.into(), |target| Arc::clone(&target.model));
         if self.is_single() || targets.is_empty() {
             let (upstream, is_known) = self.upstream_to_read_for(model, chance);
-            return (ReadFor { upstream, model: first }, is_known);
+            return (
+                ReadFor {
+                    upstream,
+                    model: first,
+                },
+                is_known,
+            );
         }
         let now = Instant::now();
         let is_well = |upstream: &Upstream| is_well(upstream, now);
@@ -172,14 +212,26 @@ impl Pool {
                 };
                 fit.retain(|upstream| is_fit(upstream));
                 let at = usize::try_from(chance).unwrap_or(0) % fit.len().max(1);
-                Some(ReadFor { upstream: Arc::clone(fit.get(at)?), model: Arc::clone(&target.model) })
+                Some(ReadFor {
+                    upstream: Arc::clone(fit.get(at)?),
+                    model: Arc::clone(&target.model),
+                })
             })
         };
-        let anywhere =
-            || found(true, &is_well).or_else(|| found(true, &is_up)).or_else(|| found(true, &|_| true));
+        let anywhere = || {
+            found(true, &is_well)
+                .or_else(|| found(true, &is_up))
+                .or_else(|| found(true, &|_| true))
+        };
         match found(false, &is_well).or_else(anywhere) {
             Some(found) => (found, true),
-            None => (ReadFor { upstream: Arc::clone(&self.first), model: first }, false),
+            None => (
+                ReadFor {
+                    upstream: Arc::clone(&self.first),
+                    model: first,
+                },
+                false,
+            ),
         }
     }
 
@@ -189,7 +241,9 @@ impl Pool {
         let (targets, now) = (self.targets(model, seed), Instant::now());
         let found = |is_meant: &dyn Fn(&Upstream) -> bool| {
             let is_found = |target: &&ModelTarget| {
-                self.target_upstreams(target).iter().any(|upstream| is_meant(upstream))
+                self.target_upstreams(target)
+                    .iter()
+                    .any(|upstream| is_meant(upstream))
             };
             targets.iter().find(is_found)
         };
@@ -197,7 +251,10 @@ impl Pool {
         first
             .or_else(|| targets.first())
             .cloned()
-            .unwrap_or_else(|| ModelTarget { model: model.into(), upstream: None })
+            .unwrap_or_else(|| ModelTarget {
+                model: model.into(),
+                upstream: None,
+            })
     }
 
     /// Returns true if an upstream of the target takes requests, has fewer than `most` requests under way, and reports
@@ -214,7 +271,11 @@ impl Pool {
 
     /// Returns the upstreams that may serve a target.
     fn target_upstreams(&self, target: &ModelTarget) -> Vec<&Arc<Upstream>> {
-        if self.is_single() { vec![&self.first] } else { self.upstreams_for(&target.model, target.upstream) }
+        if self.is_single() {
+            vec![&self.first]
+        } else {
+            self.upstreams_for(&target.model, target.upstream)
+        }
     }
 
     /// Returns the same upstream again, with one more request counted on it.
@@ -249,7 +310,10 @@ impl Pool {
     /// Returns the upstreams that may serve a model; of a large pool those of a window, on which chance decides.
     fn candidates(&self, model: &str, only: Option<usize>, chance: u64) -> Vec<&Arc<Upstream>> {
         match self.ring(model, only).filter(|ring| ring.is_large()) {
-            Some(ring) => ring.anywhere(chance).filter_map(|place| self.upstreams.get(place)).collect(),
+            Some(ring) => ring
+                .anywhere(chance)
+                .filter_map(|place| self.upstreams.get(place))
+                .collect(),
             None => self.upstreams_for(model, only),
         }
     }
@@ -262,17 +326,30 @@ impl Pool {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());
         if let Some(known) = known.filter(|known| !known.upstreams.is_empty()) {
-            return known.upstreams.iter().filter_map(|place| self.upstreams.get(*place)).collect();
+            return known
+                .upstreams
+                .iter()
+                .filter_map(|place| self.upstreams.get(*place))
+                .collect();
         }
         let all = || self.upstreams.iter();
-        let sure: Vec<_> = all().filter(|upstream| upstream.serves(name) == Some(true)).collect();
-        let silent: Vec<_> = all().filter(|upstream| upstream.serves(name).is_none()).collect();
+        let sure: Vec<_> = all()
+            .filter(|upstream| upstream.serves(name) == Some(true))
+            .collect();
+        let silent: Vec<_> = all()
+            .filter(|upstream| upstream.serves(name).is_none())
+            .collect();
         let may_serve = sure.iter().any(|upstream| upstream.config.weight > 0);
         if may_serve || !sure.is_empty() && silent.is_empty() {
             return sure;
         }
         // Engines with identical lists may know more names than they list.
-        let same = || all().skip(1).zip(all()).all(|(one, other)| one.lists_the_same_as(other));
+        let same = || {
+            all()
+                .skip(1)
+                .zip(all())
+                .all(|(one, other)| one.lists_the_same_as(other))
+        };
         match silent.is_empty() && known.is_none() && same() {
             true => all().collect(),
             false => silent,
@@ -281,8 +358,17 @@ impl Pool {
 
     /// Returns true if the request can be sent to this upstream, for this model, as it was read.
     fn takes_form(&self, other: &Upstream, criteria: &SelectionCriteria<'_>) -> bool {
-        let Some(ReadFor { upstream: one, model }) = criteria.compatible_with else { return true };
-        let (a, b) = (self.options(one, model, None), self.options(other, criteria.model, None));
+        let Some(ReadFor {
+            upstream: one,
+            model,
+        }) = criteria.compatible_with
+        else {
+            return true;
+        };
+        let (a, b) = (
+            self.options(one, model, None),
+            self.options(other, criteria.model, None),
+        );
         one.config.responses == other.config.responses
             && one.config.messages == other.config.messages
             && a.unsupported_tools == b.unsupported_tools
@@ -298,23 +384,34 @@ impl Pool {
         criteria: &SelectionCriteria<'_>,
         now: Instant,
     ) -> Result<ChosenUpstream, NoUpstream> {
-        let standings: Vec<_> = all.iter().map(|upstream| (*upstream, upstream.availability(now))).collect();
-        if let Some((upstream, _)) =
-            standings.iter().find(|(_, availability)| *availability == Availability::Trial)
+        let standings: Vec<_> = all
+            .iter()
+            .map(|upstream| (*upstream, upstream.availability(now)))
+            .collect();
+        if let Some((upstream, _)) = standings
+            .iter()
+            .find(|(_, availability)| *availability == Availability::Trial)
         {
             return Ok(ChosenUpstream::new(upstream, true));
         }
         let good = |ramped: bool| -> Vec<&Arc<Upstream>> {
             // Not the number by which equals are told apart: there, the lowest numbers always lose.
             let part = |upstream: &Upstream| draw(!criteria.chance, upstream);
-            let is_good = |(upstream, availability): &(&'_ Arc<Upstream>, Availability)| match availability {
-                Availability::Good(share) => !ramped || part(upstream) < *share,
-                _ => false,
-            };
-            standings.iter().filter(|one| is_good(one)).map(|(upstream, _)| *upstream).collect()
+            let is_good =
+                |(upstream, availability): &(&'_ Arc<Upstream>, Availability)| match availability {
+                    Availability::Good(share) => !ramped || part(upstream) < *share,
+                    _ => false,
+                };
+            standings
+                .iter()
+                .filter(|one| is_good(one))
+                .map(|(upstream, _)| *upstream)
+                .collect()
         };
         // An upstream on its ramp takes part in a share of the choices, or in all if no other one is good.
-        let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
+        let good = Some(good(true))
+            .filter(|some| !some.is_empty())
+            .unwrap_or_else(|| good(false));
         let holder = with_room(&good, &self.holders(criteria, |_, _| true));
         if let Some(upstream) = holder {
             upstream.figures.prefix_hits.add(1);
@@ -328,10 +425,12 @@ impl Pool {
             }
             return Ok(ChosenUpstream::new(upstream, false));
         }
-        let pushed = standings.iter().filter_map(|(_, availability)| match availability {
-            Availability::Pushed { status, left } => Some((*left, *status)),
-            _ => None,
-        });
+        let pushed = standings
+            .iter()
+            .filter_map(|(_, availability)| match availability {
+                Availability::Pushed { status, left } => Some((*left, *status)),
+                _ => None,
+            });
         // Overloaded upstreams get no request, since they asked for a pause. Ejected ones are the last resort, the
         // one with the shortest time left first: only their answers speak against them, not their probes.
         if let Some((wait, status)) = pushed.min() {
@@ -340,11 +439,15 @@ impl Pool {
         if !criteria.may_use_last_resort {
             return Err(NoUpstream::NoneAvailable);
         }
-        let ejected = standings.iter().filter_map(|(upstream, availability)| match availability {
-            Availability::Ejected { left } => Some((*left, *upstream)),
-            _ => None,
-        });
-        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(NoUpstream::NoneAvailable)?;
+        let ejected = standings
+            .iter()
+            .filter_map(|(upstream, availability)| match availability {
+                Availability::Ejected { left } => Some((*left, *upstream)),
+                _ => None,
+            });
+        let least_bad = ejected
+            .min_by_key(|(left, _)| *left)
+            .ok_or(NoUpstream::NoneAvailable)?;
         Ok(ChosenUpstream::new(least_bad.1, false))
     }
 }
@@ -361,5 +464,9 @@ fn is_well(upstream: &Upstream, now: Instant) -> bool {
 
 /// Returns true if an upstream is well, or is up and gets a trial request after an ejection.
 fn takes_requests(upstream: &Upstream, now: Instant) -> bool {
-    is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
+    is_up(upstream)
+        && matches!(
+            upstream.availability(now),
+            Availability::Good(_) | Availability::Trial
+        )
 }

@@ -120,7 +120,9 @@ impl NoUpstream {
             Self::Overloaded { .. } => 3,
         };
         match (self, other) {
-            (Self::Overloaded { wait: a, .. }, Some(Self::Overloaded { status, wait: b })) if b <= a => {
+            (Self::Overloaded { wait: a, .. }, Some(Self::Overloaded { status, wait: b }))
+                if b <= a =>
+            {
                 Self::Overloaded { status, wait: b }
             }
             (this, Some(other)) if rank(&other) > rank(&this) => other,
@@ -136,22 +138,45 @@ impl Pool {
         let (state, budget) = (Arc::<PoolState>::default(), Arc::default());
         Self::with(config, state, budget, |upstream, state| {
             let figures = metrics.upstream(&upstream.name);
-            Arc::new(Upstream::new(upstream.clone(), config, figures, Arc::clone(state)))
+            Arc::new(Upstream::new(
+                upstream.clone(),
+                config,
+                figures,
+                Arc::clone(state),
+            ))
         })
     }
 
     /// Creates the pool for a reloaded configuration. Upstreams that did not change are kept, changed ones inherit
     /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
-        let known: HashMap<_, _> = self.upstreams.iter().map(|known| (&*known.config.name, known)).collect();
+        let known: HashMap<_, _> = self
+            .upstreams
+            .iter()
+            .map(|known| (&*known.config.name, known))
+            .collect();
         let same = |upstream: &UpstreamConfig| {
-            known.get(&*upstream.name).filter(|known| known.is_same_config(upstream, config))
+            known
+                .get(&*upstream.name)
+                .filter(|known| known.is_same_config(upstream, config))
         };
         // An upstream that stays keeps its state to itself.
-        let staying = config.upstreams.iter().filter_map(same).map(|known| known.id).collect::<HashSet<_>>();
-        let leaving: Vec<_> = self.upstreams.iter().filter(|known| !staying.contains(&known.id)).collect();
-        let next =
-            Self::with(config, Arc::clone(&self.state), Arc::clone(&self.budget), |upstream, state| {
+        let staying = config
+            .upstreams
+            .iter()
+            .filter_map(same)
+            .map(|known| known.id)
+            .collect::<HashSet<_>>();
+        let leaving: Vec<_> = self
+            .upstreams
+            .iter()
+            .filter(|known| !staying.contains(&known.id))
+            .collect();
+        let next = Self::with(
+            config,
+            Arc::clone(&self.state),
+            Arc::clone(&self.budget),
+            |upstream, state| {
                 if let Some(same) = same(upstream) {
                     return Arc::clone(same);
                 }
@@ -162,13 +187,18 @@ impl Pool {
                     None => new.ramp(),
                 }
                 Arc::new(new)
-            })?;
+            },
+        )?;
         // Engines that stay keep what they have in their caches.
-        let kept = self
-            .prefixes
-            .clone()
-            .filter(|kept| next.prefixes.as_ref().is_some_and(|index| index.size() == kept.size()));
-        Some(Self { prefixes: kept.or_else(|| next.prefixes.clone()), ..next })
+        let kept = self.prefixes.clone().filter(|kept| {
+            next.prefixes
+                .as_ref()
+                .is_some_and(|index| index.size() == kept.size())
+        });
+        Some(Self {
+            prefixes: kept.or_else(|| next.prefixes.clone()),
+            ..next
+        })
     }
 
     /// Returns the upstreams of this pool that `next` does not have, for example to retire them after a reload.
@@ -188,7 +218,10 @@ impl Pool {
         upstream: impl Fn(&UpstreamConfig, &Arc<PoolState>) -> Arc<Upstream>,
     ) -> Option<Self> {
         state.resize(config.upstreams.len());
-        let upstreams = config.upstreams.iter().map(|config| upstream(config, &state));
+        let upstreams = config
+            .upstreams
+            .iter()
+            .map(|config| upstream(config, &state));
         let upstreams: Vec<_> = upstreams.collect();
         let ring = |entry: &Range<usize>| {
             let of = |place: usize| Some((upstreams.get(place)?.config.name.as_str(), place));
@@ -197,7 +230,11 @@ impl Pool {
         let entry_rings = config.entries.iter().map(ring).collect();
         Some(Self {
             first: Arc::clone(upstreams.first()?),
-            places: upstreams.iter().enumerate().map(|(place, upstream)| (upstream.id, place)).collect(),
+            places: upstreams
+                .iter()
+                .enumerate()
+                .map(|(place, upstream)| (upstream.id, place))
+                .collect(),
             rings: Rings::default(),
             prefixes: match &config.affinity {
                 Affinity::Prefix(blocks) => Some(Arc::new(PrefixIndex::new(*blocks))),
@@ -258,7 +295,10 @@ impl Pool {
         for upstream in &self.upstreams {
             match upstream.main_models() {
                 Some(names) => {
-                    let new: Vec<_> = names.into_iter().filter(|name| !all.contains(name)).collect();
+                    let new: Vec<_> = names
+                        .into_iter()
+                        .filter(|name| !all.contains(name))
+                        .collect();
                     all.extend(new);
                 }
                 None => is_complete &= upstream.standing() != Standing::Up,
@@ -271,15 +311,28 @@ impl Pool {
     /// pattern does not cover the names that are known otherwise.
     pub fn model(&self, name: &str) -> Option<(usize, &ModelConfig)> {
         let all = || self.models.iter().enumerate();
-        let is_listed = || self.upstreams.iter().any(|upstream| upstream.known_name(name).is_some());
-        let covering = || all().find(|(_, model)| model.covers(name)).filter(|_| !is_listed());
-        all().find(|(_, model)| model.is_called(name)).or_else(covering)
+        let is_listed = || {
+            self.upstreams
+                .iter()
+                .any(|upstream| upstream.known_name(name).is_some())
+        };
+        let covering = || {
+            all()
+                .find(|(_, model)| model.covers(name))
+                .filter(|_| !is_listed())
+        };
+        all()
+            .find(|(_, model)| model.is_called(name))
+            .or_else(covering)
     }
 
     /// Returns true if the configuration or an engine's list has this name.
     pub fn knows(&self, model: &str) -> bool {
         self.model(model).is_some()
-            || self.upstreams.iter().any(|upstream| upstream.known_name(model).is_some())
+            || self
+                .upstreams
+                .iter()
+                .any(|upstream| upstream.known_name(model).is_some())
     }
 
     /// Returns the index of an upstream in the configuration.
@@ -289,7 +342,11 @@ impl Pool {
 
     /// Returns the options for an answer of this upstream; `key` is the index of the caller's key.
     pub fn options(&self, upstream: &Upstream, model: &str, key: Option<usize>) -> Arc<Options> {
-        self.layers.options(self.index_of(upstream), self.model(model).map(|(place, _)| place), key)
+        self.layers.options(
+            self.index_of(upstream),
+            self.model(model).map(|(place, _)| place),
+            key,
+        )
     }
 
     /// Returns the options for answers that involve no upstream, such as those from the store: those of the first
@@ -320,19 +377,34 @@ impl Pool {
     /// Returns the context length of a model at this upstream in tokens: the configured one, else the one that the
     /// engine gives; `None` if neither is known.
     pub fn context_length(&self, upstream: &Upstream, model: &str) -> Option<u64> {
-        let configured = self.model(model).and_then(|(_, known)| known.context_length);
+        let configured = self
+            .model(model)
+            .and_then(|(_, known)| known.context_length);
         configured.or_else(|| upstream.context_length(self.engine_name(model)))
     }
 
     /// Returns the route on which requests for a model to this upstream are planned. `requested` is the client's name,
     /// which the request has and the answer gets.
-    pub fn route(&self, upstream: &Upstream, model: &str, requested: &str, options: Arc<Options>) -> Route {
+    pub fn route(
+        &self,
+        upstream: &Upstream,
+        model: &str,
+        requested: &str,
+        options: Arc<Options>,
+    ) -> Route {
         let name = self.engine_name(model);
         let alias = Some(name).filter(|name| *name != requested);
         // With a single engine, an answer cannot come from another engine's model.
-        let models = if self.is_single() { None } else { self.accepted_model_names(upstream, alias) };
+        let models = if self.is_single() {
+            None
+        } else {
+            self.accepted_model_names(upstream, alias)
+        };
         let route = upstream.route(name, options, self.max_event_bytes);
-        let efforts = self.model(model).map(|(_, known)| known.efforts).filter(|efforts| !efforts.is_empty());
+        let efforts = self
+            .model(model)
+            .map(|(_, known)| known.efforts)
+            .filter(|efforts| !efforts.is_empty());
         let stated = efforts.map(Fallback::Effort).into_iter().collect();
         Route {
             model_alias: alias.map(ToOwned::to_owned),
@@ -358,9 +430,16 @@ impl Pool {
         }
         let own = upstream.listed_names();
         let all = self.rings.names(self.state.lists(), || {
-            self.upstreams.iter().flat_map(|upstream| upstream.listed_names()).collect()
+            self.upstreams
+                .iter()
+                .flat_map(|upstream| upstream.listed_names())
+                .collect()
         });
-        let foreign: Arc<[_]> = all.iter().filter(|name| !own.contains(name)).cloned().collect();
+        let foreign: Arc<[_]> = all
+            .iter()
+            .filter(|name| !own.contains(name))
+            .cloned()
+            .collect();
         (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
     }
 
@@ -370,7 +449,10 @@ impl Pool {
         if let Some((_, known)) = self.model(model) {
             return known.name.as_str().into();
         }
-        self.upstreams.iter().find_map(|upstream| upstream.known_name(model)).unwrap_or_else(other_model)
+        self.upstreams
+            .iter()
+            .find_map(|upstream| upstream.known_name(model))
+            .unwrap_or_else(other_model)
     }
 }
 
@@ -388,7 +470,10 @@ impl ChosenUpstream {
         if trial {
             upstream.start_trial();
         }
-        Self { upstream: Arc::clone(upstream), trial }
+        Self {
+            upstream: Arc::clone(upstream),
+            trial,
+        }
     }
 
     /// Returns the upstream that was chosen.
@@ -426,7 +511,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::atomic::Ordering;
 
-    const PRESSURE: AttemptOutcome = AttemptOutcome::Pushed { status: 429, wait: Duration::from_secs(30) };
+    const PRESSURE: AttemptOutcome = AttemptOutcome::Pushed {
+        status: 429,
+        wait: Duration::from_secs(30),
+    };
 
     fn config(text: &str) -> Config {
         Config::read(&format!("threads = 2\n{text}"), &[&Overrides::default()]).unwrap()
@@ -445,7 +533,10 @@ mod tests {
     }
 
     fn list(upstream: &Upstream, names: &[&str]) {
-        let model = |id: &&str| ListedModel { id: (*id).to_owned(), ..ListedModel::default() };
+        let model = |id: &&str| ListedModel {
+            id: (*id).to_owned(),
+            ..ListedModel::default()
+        };
         upstream.listed(&names.iter().map(model).collect::<Vec<_>>());
     }
 
@@ -490,12 +581,20 @@ mod tests {
         let pool = pool(&format!("{lines}{entries}"));
         for chance in 0..50 {
             for model in ["m0", "m1"] {
-                let of = SelectionCriteria { prompt: &[1, 2], chance, ..criteria(model) };
+                let of = SelectionCriteria {
+                    prompt: &[1, 2],
+                    chance,
+                    ..criteria(model)
+                };
                 let chosen = pool.choose(&of).unwrap();
                 assert_eq!(chosen.upstream().config.models, [model], "{chance}");
             }
         }
-        let hits = pool.upstreams.iter().map(|upstream| upstream.figures.prefix_hits.value()).sum::<i64>();
+        let hits = pool
+            .upstreams
+            .iter()
+            .map(|upstream| upstream.figures.prefix_hits.value())
+            .sum::<i64>();
         assert_eq!(hits, 98, "all but the first of each model");
     }
 
@@ -503,8 +602,11 @@ mod tests {
     fn shares(pool: &Pool, affinity_hash: impl Fn(u64) -> Option<u64>) -> Vec<usize> {
         let mut shares = vec![0; pool.upstreams.len()];
         for chance in 0..2_000 {
-            let criteria =
-                SelectionCriteria { chance, affinity_hash: affinity_hash(chance), ..criteria("m") };
+            let criteria = SelectionCriteria {
+                chance,
+                affinity_hash: affinity_hash(chance),
+                ..criteria("m")
+            };
             let chosen = pool.choose(&criteria);
             let at = pool.index_of(chosen.unwrap().upstream());
             shares[at] += 1;
@@ -517,7 +619,10 @@ mod tests {
     }
 
     fn ejected(upstream: &Upstream) -> bool {
-        matches!(upstream.availability(Instant::now()), Availability::Ejected { .. })
+        matches!(
+            upstream.availability(Instant::now()),
+            Availability::Ejected { .. }
+        )
     }
 
     #[test]
@@ -525,24 +630,45 @@ mod tests {
         let pool = pool(&upstreams(&["", "weight = 3", "weight = 0"]));
         let mut all = Vec::new();
         for chance in 0..40 {
-            all.push(pool.choose(&SelectionCriteria { chance, ..criteria("m") }).unwrap());
+            all.push(
+                pool.choose(&SelectionCriteria {
+                    chance,
+                    ..criteria("m")
+                })
+                .unwrap(),
+            );
         }
         let active = |at: usize| pool.upstreams[at].figures.active.value();
         assert_eq!([active(0), active(1), active(2)], [10, 30, 0]);
         let again = Pool::same_upstream(&pool.upstreams[2]);
         assert_eq!((again.upstream().id, active(2)), (pool.upstreams[2].id, 1));
         drop((again, all));
-        assert_eq!([active(0), active(1), active(2)], [0, 0, 0], "what is over counts no more");
+        assert_eq!(
+            [active(0), active(1), active(2)],
+            [0, 0, 0],
+            "what is over counts no more"
+        );
     }
 
     #[test]
     fn requests_of_other_clients_count_as_load() {
         let pool = pool(&upstreams(&["", ""]));
-        pool.upstreams[0].foreign_requests.store(2, Ordering::Relaxed);
+        pool.upstreams[0]
+            .foreign_requests
+            .store(2, Ordering::Relaxed);
         let all: Vec<_> = (0..4)
-            .map(|chance| pool.choose(&SelectionCriteria { chance, ..criteria("m") }).unwrap())
+            .map(|chance| {
+                pool.choose(&SelectionCriteria {
+                    chance,
+                    ..criteria("m")
+                })
+                .unwrap()
+            })
             .collect();
-        let names: Vec<_> = all.iter().map(|one| one.upstream().config.name.as_str()).collect();
+        let names: Vec<_> = all
+            .iter()
+            .map(|one| one.upstream().config.name.as_str())
+            .collect();
         assert_eq!(names[..2], ["e1", "e1"], "one has two requests more");
         assert_eq!(pool.upstreams[0].figures.active.value(), 1, "{names:?}");
     }
@@ -552,7 +678,10 @@ mod tests {
         let pool = pool(&upstreams(&["", "weight = 3"]));
         for affinity in [false, true] {
             let shares = shares(&pool, |chance| affinity.then_some(chance));
-            assert!((400..600).contains(&shares[0]), "a quarter: {shares:?}, affinity {affinity}");
+            assert!(
+                (400..600).contains(&shares[0]),
+                "a quarter: {shares:?}, affinity {affinity}"
+            );
         }
     }
 
@@ -560,10 +689,18 @@ mod tests {
     #[test]
     fn a_conversation_stays_while_its_upstream_has_room() {
         let pool = pool(&upstreams(&["", ""]));
-        let of = |hash| SelectionCriteria { affinity_hash: Some(hash), ..criteria("m") };
+        let of = |hash| SelectionCriteria {
+            affinity_hash: Some(hash),
+            ..criteria("m")
+        };
         let first = name(&pool.choose(&of(7))).to_owned();
-        assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..of(7) })) == first));
-        let other = (0..1_000).find(|hash| name(&pool.choose(&of(*hash))) != first).unwrap();
+        assert!(
+            (0..50)
+                .all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..of(7) })) == first)
+        );
+        let other = (0..1_000)
+            .find(|hash| name(&pool.choose(&of(*hash))) != first)
+            .unwrap();
         // ⌈1.25 × requests / 2⌉ is the most for one of two.
         let mut all = Vec::new();
         let mut went = |hash| {
@@ -574,15 +711,24 @@ mod tests {
         };
         let mut course: Vec<bool> = (0..3).map(|_| went(7)).collect();
         course.extend([went(other), went(other), went(7), went(7)]);
-        assert_eq!(course, [true, true, false, false, false, true, true], "of 1, 2, 3 … requests");
+        assert_eq!(
+            course,
+            [true, true, false, false, false, true, true],
+            "of 1, 2, 3 … requests"
+        );
     }
 
     /// The share is that of the weight: three quarters here, and ⌈1.25 × 16 × 3 / 4⌉ = 15 of 16 requests.
     #[test]
     fn a_conversation_stays_longer_with_an_upstream_of_more_weight() {
         let pool = pool(&upstreams(&["", "weight = 3"]));
-        let of = |hash| SelectionCriteria { affinity_hash: Some(hash), ..criteria("m") };
-        let hash = (0..1_000).find(|hash| name(&pool.choose(&of(*hash))) == "e1").unwrap();
+        let of = |hash| SelectionCriteria {
+            affinity_hash: Some(hash),
+            ..criteria("m")
+        };
+        let hash = (0..1_000)
+            .find(|hash| name(&pool.choose(&of(*hash))) == "e1")
+            .unwrap();
         let all: Vec<_> = (0..16).map(|_| pool.choose(&of(hash))).collect();
         assert_eq!(all.iter().position(|chosen| name(chosen) != "e1"), Some(15));
     }
@@ -592,8 +738,9 @@ mod tests {
     fn a_request_is_read_for_an_upstream_that_is_well() {
         let pool = pool(&upstreams(&["", "weight = 0", ""]));
         let read_for = || {
-            let names: BTreeSet<_> =
-                (0..6).map(|chance| pool.upstream_to_read_for("m", chance).0.config.name.clone()).collect();
+            let names: BTreeSet<_> = (0..6)
+                .map(|chance| pool.upstream_to_read_for("m", chance).0.config.name.clone())
+                .collect();
             names.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(read_for(), ["e0", "e2"]);
@@ -607,7 +754,12 @@ mod tests {
     fn who_was_tried_or_is_down_is_not_chosen() {
         let pool = pool(&upstreams(&["", ""]));
         let [a, b] = [pool.upstreams[0].id, pool.upstreams[1].id];
-        let without = |visited: &[UpstreamId]| pool.choose(&SelectionCriteria { visited, ..criteria("m") });
+        let without = |visited: &[UpstreamId]| {
+            pool.choose(&SelectionCriteria {
+                visited,
+                ..criteria("m")
+            })
+        };
         assert_eq!(name(&without(&[a])), "e1");
         assert_eq!(without(&[a, b]).unwrap_err(), NoUpstream::Exhausted);
         pool.upstreams[1].set_standing(Standing::Down);
@@ -626,8 +778,14 @@ mod tests {
             if let Some(other) = pool.upstreams.get(1) {
                 assert!((0..50).all(|_| chosen(&pool, "m").unwrap() == "e1"));
                 other.set_standing(Standing::Down);
-                let elsewhere = SelectionCriteria { may_use_last_resort: false, ..criteria("m") };
-                assert_eq!(pool.choose(&elsewhere).unwrap_err(), NoUpstream::NoneAvailable);
+                let elsewhere = SelectionCriteria {
+                    may_use_last_resort: false,
+                    ..criteria("m")
+                };
+                assert_eq!(
+                    pool.choose(&elsewhere).unwrap_err(),
+                    NoUpstream::NoneAvailable
+                );
             }
             assert_eq!(chosen(&pool, "m").unwrap(), "e0");
             assert_eq!(pool.upstream_to_read_for("m", 0).0.config.name, "e0");
@@ -639,9 +797,16 @@ mod tests {
         let pool = pool(&upstreams(&[""]));
         list(&pool.upstreams[0], &["other"]);
         fail(&pool.upstreams[0], 10);
-        assert_eq!(chosen(&pool, "m").unwrap(), "e0", "it is not ejected, and refuses what it does not know");
+        assert_eq!(
+            chosen(&pool, "m").unwrap(),
+            "e0",
+            "it is not ejected, and refuses what it does not know"
+        );
         let visited = [pool.upstreams[0].id];
-        let again = pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") });
+        let again = pool.choose(&SelectionCriteria {
+            visited: &visited,
+            ..criteria("m")
+        });
         assert_eq!(again.unwrap_err(), NoUpstream::Exhausted);
         pool.upstreams[0].set_standing(Standing::Down);
         assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
@@ -652,7 +817,10 @@ mod tests {
     }
 
     fn pool_with_model(lines: &str) -> Pool {
-        pool(&format!("[[model]]\nname = \"m\"\naliases = [\"alias\"]\n{lines}\n{}", upstreams(&[""])))
+        pool(&format!(
+            "[[model]]\nname = \"m\"\naliases = [\"alias\"]\n{lines}\n{}",
+            upstreams(&[""])
+        ))
     }
 
     /// Upstreams that list a model come before those whose models are not known, and these before those that list
@@ -666,14 +834,33 @@ mod tests {
         };
         list(&pool.upstreams[1], &["m"]);
         list(&pool.upstreams[2], &["n"]);
-        assert_eq!((chosen(&pool, "m").unwrap(), read_for("m")), ("e1".into(), ("e1".into(), true)));
-        assert_eq!((chosen(&pool, "n").unwrap(), read_for("n")), ("e2".into(), ("e2".into(), true)));
-        assert_eq!((chosen(&pool, "o").unwrap(), read_for("o")), ("e0".into(), ("e0".into(), true)));
+        assert_eq!(
+            (chosen(&pool, "m").unwrap(), read_for("m")),
+            ("e1".into(), ("e1".into(), true))
+        );
+        assert_eq!(
+            (chosen(&pool, "n").unwrap(), read_for("n")),
+            ("e2".into(), ("e2".into(), true))
+        );
+        assert_eq!(
+            (chosen(&pool, "o").unwrap(), read_for("o")),
+            ("e0".into(), ("e0".into(), true))
+        );
         list(&pool.upstreams[0], &["m"]);
         assert_eq!(chosen(&pool, "o"), Err(NoUpstream::Unknown));
         assert_eq!(read_for("o"), ("e0".into(), false));
-        assert_eq!([pool.label("n"), pool.label("o")].map(|name| name.to_string()), ["n", "other"]);
-        assert_eq!(pool.main_models().unwrap().iter().map(|name| &**name).collect::<Vec<_>>(), ["m", "n"]);
+        assert_eq!(
+            [pool.label("n"), pool.label("o")].map(|name| name.to_string()),
+            ["n", "other"]
+        );
+        assert_eq!(
+            pool.main_models()
+                .unwrap()
+                .iter()
+                .map(|name| &**name)
+                .collect::<Vec<_>>(),
+            ["m", "n"]
+        );
         // One that serves it and is up is read for; if none is up, one that serves it.
         for chance in 0..4 {
             pool.upstreams[0].set_standing(Standing::Down);
@@ -702,7 +889,11 @@ mod tests {
         let serves = |model: &str| pool.serving(model).len();
         assert_eq!(pool.main_models(), None, "no list has been read");
         list(&pool.upstreams[0], &["a", "b"]);
-        assert_eq!((serves("c"), pool.main_models()), (1, None), "the list of one is not known");
+        assert_eq!(
+            (serves("c"), pool.main_models()),
+            (1, None),
+            "the list of one is not known"
+        );
         list(&pool.upstreams[1], &["b", "a"]);
         assert_eq!((serves("a"), serves("c")), (2, 2));
         list(&pool.upstreams[1], &["a"]);
@@ -728,20 +919,44 @@ mod tests {
             ("e1".into(), "e1".into())
         );
         assert_eq!(
-            [pool.engine_name("alias"), pool.engine_name("o"), pool.engine_name("x")],
+            [
+                pool.engine_name("alias"),
+                pool.engine_name("o"),
+                pool.engine_name("x")
+            ],
             ["m", "n", "x"]
         );
-        assert_eq!(["alias", "o", "x"].map(|name| pool.label(name).to_string()), ["m", "n", "other"]);
-        assert_eq!((pool.models().len(), pool.serving("m").len(), pool.serving("n").len()), (2, 1, 2));
+        assert_eq!(
+            ["alias", "o", "x"].map(|name| pool.label(name).to_string()),
+            ["m", "n", "other"]
+        );
+        assert_eq!(
+            (
+                pool.models().len(),
+                pool.serving("m").len(),
+                pool.serving("n").len()
+            ),
+            (2, 1, 2)
+        );
         let read = models_with_lengths(&[("n", 5), ("x", 6)]);
-        pool.upstreams.iter().for_each(|upstream| upstream.listed(&read));
+        pool.upstreams
+            .iter()
+            .for_each(|upstream| upstream.listed(&read));
         let length = |model: &str| pool.context_length(&pool.upstreams[0], model);
-        assert_eq!(["alias", "o", "x", "y"].map(length), [Some(9), Some(5), Some(6), None]);
+        assert_eq!(
+            ["alias", "o", "x", "y"].map(length),
+            [Some(9), Some(5), Some(6), None]
+        );
         // Upstreams with the same list may know further names, but a configured model is one of the lists.
         let text = format!("[[model]]\nname = \"z\"\n{}", upstreams(&["", ""]));
         let pool = self::pool(&text);
-        pool.upstreams.iter().for_each(|upstream| list(upstream, &["a"]));
-        assert_eq!((chosen(&pool, "z"), chosen(&pool, "y").is_ok()), (Err(NoUpstream::Unknown), true));
+        pool.upstreams
+            .iter()
+            .for_each(|upstream| list(upstream, &["a"]));
+        assert_eq!(
+            (chosen(&pool, "z"), chosen(&pool, "y").is_ok()),
+            (Err(NoUpstream::Unknown), true)
+        );
     }
 
     fn models_with_lengths(all: &[(&str, u64)]) -> Vec<ListedModel> {
@@ -766,26 +981,45 @@ mod tests {
             };
             (
                 route.model_alias,
-                names
-                    .map(|(any, names)| (any, names.iter().map(|name| name.to_string()).collect::<Vec<_>>())),
+                names.map(|(any, names)| {
+                    (
+                        any,
+                        names
+                            .iter()
+                            .map(|name| name.to_string())
+                            .collect::<Vec<_>>(),
+                    )
+                }),
             )
         };
-        assert_eq!(of(&pool_with_model(""), "alias"), (Some("m".to_owned()), None), "a single engine");
+        assert_eq!(
+            of(&pool_with_model(""), "alias"),
+            (Some("m".to_owned()), None),
+            "a single engine"
+        );
         let pool = pool(&upstreams(&["", "", "models = [\"d\"]\nengine = \"vllm\""]));
         assert_eq!(of(&pool, "a"), (None, None));
         list(&pool.upstreams[1], &["a", "b"]);
         assert_eq!(of(&pool, "a"), (None, None), "its own list is not known");
         list(&pool.upstreams[0], &["a"]);
         list(&pool.upstreams[2], &["c"]);
-        assert_eq!(of(&pool, "a"), (None, Some((false, vec!["b".to_owned(), "c".to_owned()]))));
+        assert_eq!(
+            of(&pool, "a"),
+            (None, Some((false, vec!["b".to_owned(), "c".to_owned()])))
+        );
         list(&pool.upstreams[1], &["a"]);
         list(&pool.upstreams[2], &["a"]);
         assert_eq!(of(&pool, "a"), (None, None), "nobody lists another one");
         // An engine that keeps to its list and is configured for certain models names no other one.
         let last = &pool.upstreams[2];
         let route = pool.route(last, "d", "d", pool.options(last, "d", None));
-        let Some(Models::OneOf(names)) = route.models else { panic!("{:?}", route.models) };
-        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["d", "a"]);
+        let Some(Models::OneOf(names)) = route.models else {
+            panic!("{:?}", route.models)
+        };
+        assert_eq!(
+            names.iter().map(|name| &**name).collect::<Vec<_>>(),
+            ["d", "a"]
+        );
     }
 
     /// Configured models alone, or an engine that keeps to its list alone, do not rule out names that nobody lists.
@@ -797,8 +1031,14 @@ mod tests {
             list(&pool.upstreams[1], &["b"]);
             let upstream = &pool.upstreams[0];
             let route = pool.route(upstream, "a", "a", pool.options(upstream, "a", None));
-            let Some(Models::NoneOf(names)) = route.models else { panic!("{lines}: {:?}", route.models) };
-            assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["b"], "{lines}");
+            let Some(Models::NoneOf(names)) = route.models else {
+                panic!("{lines}: {:?}", route.models)
+            };
+            assert_eq!(
+                names.iter().map(|name| &**name).collect::<Vec<_>>(),
+                ["b"],
+                "{lines}"
+            );
         }
     }
 
@@ -806,7 +1046,11 @@ mod tests {
     fn failures_eject_half_of_the_upstreams_at_most() {
         let pool = pool(&upstreams(&["", "", "", ""]));
         pool.upstreams.iter().for_each(|upstream| fail(upstream, 5));
-        let states: Vec<_> = pool.upstreams.iter().map(|upstream| ejected(upstream)).collect();
+        let states: Vec<_> = pool
+            .upstreams
+            .iter()
+            .map(|upstream| ejected(upstream))
+            .collect();
         assert_eq!(states, [true, true, false, false]);
         let open = |at: usize| pool.upstreams[at].figures.circuit_open.value();
         assert_eq!([open(0), open(1), open(2)], [1, 1, 0]);
@@ -818,7 +1062,10 @@ mod tests {
         assert!(!ejected(&pool.upstreams[0]));
         fail(&pool.upstreams[2], 1);
         fail(&pool.upstreams[3], 1);
-        assert_eq!((ejected(&pool.upstreams[2]), ejected(&pool.upstreams[3])), (true, false));
+        assert_eq!(
+            (ejected(&pool.upstreams[2]), ejected(&pool.upstreams[3])),
+            (true, false)
+        );
         assert_eq!(pool.state.ejected(), 2);
         // One that recovers frees its place, too.
         pool.upstreams[1].ramp();
@@ -840,14 +1087,26 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let soonest = if left(0) < left(1) { "e0" } else { "e1" };
-        assert_eq!(name(&pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), soonest);
+        assert_eq!(
+            name(&pool.choose(&SelectionCriteria {
+                visited: &visited,
+                ..criteria("m")
+            })),
+            soonest
+        );
         pool.upstreams[2].record_outcome(PRESSURE, Instant::now());
-        let sooner = AttemptOutcome::Pushed { status: 503, wait: Duration::from_secs(20) };
+        let sooner = AttemptOutcome::Pushed {
+            status: 503,
+            wait: Duration::from_secs(20),
+        };
         pool.upstreams[3].record_outcome(sooner, Instant::now());
         let Err(NoUpstream::Overloaded { status: 503, wait }) = chosen(&pool, "m") else {
             panic!("overloaded")
         };
-        assert!(wait > Duration::from_secs(10) && wait <= Duration::from_secs(20), "{wait:?}");
+        assert!(
+            wait > Duration::from_secs(10) && wait <= Duration::from_secs(20),
+            "{wait:?}"
+        );
     }
 
     /// The first request after an ejection tests the upstream; a request that shows nothing leaves the test to
@@ -860,11 +1119,19 @@ mod tests {
         let over = before + Duration::from_secs(25);
         let is = |availability| pool.upstreams[0].availability(over) == availability;
         assert!(is(Availability::Trial));
-        for (outcome, is_back) in
-            [(None, false), (Some(AttemptOutcome::Refused), true), (Some(PRESSURE), false)]
-        {
+        for (outcome, is_back) in [
+            (None, false),
+            (Some(AttemptOutcome::Refused), true),
+            (Some(PRESSURE), false),
+        ] {
             let mut trial = ChosenUpstream::new(&pool.upstreams[0], true);
-            assert!(is_back || matches!(pool.upstreams[0].availability(over), Availability::Ejected { .. }));
+            assert!(
+                is_back
+                    || matches!(
+                        pool.upstreams[0].availability(over),
+                        Availability::Ejected { .. }
+                    )
+            );
             if let Some(outcome) = outcome {
                 trial.report(outcome);
             }
@@ -872,11 +1139,17 @@ mod tests {
             match outcome {
                 None => assert!(is(Availability::Trial), "it showed nothing"),
                 Some(AttemptOutcome::Refused) => {
-                    assert!(matches!(pool.upstreams[0].availability(before), Availability::Good(_)));
+                    assert!(matches!(
+                        pool.upstreams[0].availability(before),
+                        Availability::Good(_)
+                    ));
                     fail(&pool.upstreams[0], 5);
                 }
                 Some(_) => {
-                    assert!(matches!(pool.upstreams[0].availability(over), Availability::Pushed { .. }))
+                    assert!(matches!(
+                        pool.upstreams[0].availability(over),
+                        Availability::Pushed { .. }
+                    ))
                 }
             }
         }
@@ -888,7 +1161,13 @@ mod tests {
         pool.upstreams[0].mark_mismatch("its key was refused");
         assert!((0..50).all(|_| chosen(&pool, "m").unwrap() == "e1"));
         let visited = [pool.upstreams[1].id];
-        assert_eq!(name(&pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), "e0");
+        assert_eq!(
+            name(&pool.choose(&SelectionCriteria {
+                visited: &visited,
+                ..criteria("m")
+            })),
+            "e0"
+        );
         // A list that differs from the last one ends that.
         list(&pool.upstreams[0], &["m"]);
         assert!(!pool.upstreams[0].is_mismatched());
@@ -907,9 +1186,18 @@ mod tests {
             "",
         ]));
         let visited = [pool.upstreams[0].id];
-        let read_for = ReadFor { upstream: Arc::clone(&pool.upstreams[0]), model: "m".into() };
-        let like = SelectionCriteria { visited: &visited, compatible_with: Some(&read_for), ..criteria("m") };
-        assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..like })) == "e4"));
+        let read_for = ReadFor {
+            upstream: Arc::clone(&pool.upstreams[0]),
+            model: "m".into(),
+        };
+        let like = SelectionCriteria {
+            visited: &visited,
+            compatible_with: Some(&read_for),
+            ..criteria("m")
+        };
+        assert!(
+            (0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..like })) == "e4")
+        );
     }
 
     /// An upstream that joins gets a tenth of its share at first, but all requests if no other one is good.
@@ -917,14 +1205,28 @@ mod tests {
     fn a_new_upstream_starts_with_a_small_share() {
         let metrics = Metrics::default();
         let before = Pool::new(&config(&upstreams(&[""])), &metrics).unwrap();
-        let after = before.renewed(&config(&upstreams(&["", ""])), &metrics).unwrap();
+        let after = before
+            .renewed(&config(&upstreams(&["", ""])), &metrics)
+            .unwrap();
         assert_eq!(after.upstreams[0].id, before.upstreams[0].id, "it stays");
         let shares = shares(&after, |_| None);
-        assert!((50..200).contains(&shares[1]), "half of a tenth: {shares:?}");
+        assert!(
+            (50..200).contains(&shares[1]),
+            "half of a tenth: {shares:?}"
+        );
         let visited = [after.upstreams[0].id];
-        assert_eq!(name(&after.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), "e1");
+        assert_eq!(
+            name(&after.choose(&SelectionCriteria {
+                visited: &visited,
+                ..criteria("m")
+            })),
+            "e1"
+        );
         assert_eq!(before.missing_from(&after).count(), 0);
-        let gone: Vec<_> = after.missing_from(&before).map(|upstream| upstream.id).collect();
+        let gone: Vec<_> = after
+            .missing_from(&before)
+            .map(|upstream| upstream.id)
+            .collect();
         assert_eq!(gone, [after.upstreams[1].id]);
     }
 
@@ -939,10 +1241,15 @@ mod tests {
         before.upstreams[0].set_trouble(Some("why"));
         before.upstreams[0].figures.up.set(1);
         before.upstreams[0].record_piece(Instant::now() + Duration::from_secs(1));
-        let after = before.renewed(&config(&upstreams(&["weight = 2", ""])), &metrics).unwrap();
+        let after = before
+            .renewed(&config(&upstreams(&["weight = 2", ""])), &metrics)
+            .unwrap();
         let [new, old] = [&after.upstreams[0], &before.upstreams[0]];
         assert_ne!(new.id, old.id);
-        assert_eq!((new.serves("m"), new.is_down(), new.trouble()), (Some(true), true, Some("why")));
+        assert_eq!(
+            (new.serves("m"), new.is_down(), new.trouble()),
+            (Some(true), true, Some("why"))
+        );
         assert!(new.was_heard());
         assert_eq!((ejected(new), ejected(old)), (true, false));
         old.retire();
@@ -951,15 +1258,26 @@ mod tests {
         // Its metrics say the same under another name.
         let text = "[[upstream]]\nname = \"renamed\"\nurl = \"http://h0:80\"\n";
         let renamed = after.renewed(&config(text), &metrics).unwrap();
-        let figures =
-            |upstream: &Upstream| (upstream.figures.circuit_open.value(), upstream.figures.up.value());
+        let figures = |upstream: &Upstream| {
+            (
+                upstream.figures.circuit_open.value(),
+                upstream.figures.up.value(),
+            )
+        };
         assert_eq!(figures(&renamed.upstreams[0]), (1, 1));
-        for other in ["url = \"http://other:80\"", "url = \"http://h0:81\"", "url = \"http://h0:80/prefix\""]
-        {
+        for other in [
+            "url = \"http://other:80\"",
+            "url = \"http://h0:81\"",
+            "url = \"http://h0:80/prefix\"",
+        ] {
             let text = format!("[[upstream]]\nname = \"x\"\n{other}\n");
             let moved = before.renewed(&config(&text), &metrics).unwrap();
             assert_eq!(moved.upstreams[0].serves("m"), None, "{other}");
-            assert_eq!(moved.upstreams[0].availability(Instant::now()), Availability::Good(0.1), "{other}");
+            assert_eq!(
+                moved.upstreams[0].availability(Instant::now()),
+                Availability::Good(0.1),
+                "{other}"
+            );
         }
     }
 
@@ -978,7 +1296,11 @@ mod tests {
         ] {
             let text = format!("[timeouts]\n{line}\n{}", upstreams(&[""]));
             let after = before.renewed(&config(&text), &metrics).unwrap();
-            assert_eq!(after.upstreams[0].id == before.upstreams[0].id, is_same, "{line}");
+            assert_eq!(
+                after.upstreams[0].id == before.upstreams[0].id,
+                is_same,
+                "{line}"
+            );
         }
     }
 
@@ -988,6 +1310,10 @@ mod tests {
         let retries = |pool: &Pool| (0..1_000).take_while(|_| pool.try_take_retry()).count();
         let usual = retries(&pool(&upstreams(&["", ""])));
         (0..500).for_each(|_| [&one, &two].iter().for_each(|pool| pool.count_request()));
-        assert_eq!((retries(&one), retries(&two)), (usual, usual + 100), "a fifth of the requests");
+        assert_eq!(
+            (retries(&one), retries(&two)),
+            (usual, usual + 100),
+            "a fifth of the requests"
+        );
     }
 }

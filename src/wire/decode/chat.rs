@@ -67,12 +67,20 @@ pub(super) fn pieces<'a>(
     let whole = choice.delta.is_none();
     let may_promote = whole && is_natural_stop(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else {
-        return if choice.text.is_none_or(|text| text.is_empty()) { Ok(()) } else { Err(BadField) };
+        return if choice.text.is_none_or(|text| text.is_empty()) {
+            Ok(())
+        } else {
+            Err(BadField)
+        };
     };
     if !whole {
         // Streams have no frame for these parts of whole messages: they become unknown fields.
-        for (key, part) in [("annotations", delta.annotations.take()), ("audio", delta.audio.take())] {
-            part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
+        for (key, part) in [
+            ("annotations", delta.annotations.take()),
+            ("audio", delta.audio.take()),
+        ] {
+            part.into_iter()
+                .for_each(|part| delta.rest.keep(key.into(), part));
         }
     }
     let parts = delta.parts(emitter)?;
@@ -80,7 +88,11 @@ pub(super) fn pieces<'a>(
     let content = delta.content.and_then(Text::of).or_else(|| parts.text());
     let reasoning = delta.reasoning_text_of(&parts, emitter)?;
     let continues = emitter.reading.continues_text;
-    let (continued, reasoning) = if continues { (reasoning, None) } else { (None, reasoning) };
+    let (continued, reasoning) = if continues {
+        (reasoning, None)
+    } else {
+        (None, reasoning)
+    };
     if continued.is_some() {
         emitter.to.count_rule(Rule::ReasoningPromoted);
     }
@@ -88,7 +100,8 @@ pub(super) fn pieces<'a>(
     let promotes = emitter.reading.promote_reasoning;
     let is_alone = may_promote && content.is_none_or(|text| text.is_empty());
     let unthinking = emitter.reading.unthinking;
-    let promoted = reasoning.filter(|text| is_alone && (unthinking || promotes.takes(&text.decoded())));
+    let promoted =
+        reasoning.filter(|text| is_alone && (unthinking || promotes.takes(&text.decoded())));
     if may_promote && promotes == PromoteReasoning::Always && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
@@ -108,7 +121,10 @@ pub(super) fn pieces<'a>(
         content => emitter.emit_text(content, event::Delta::Content),
     }
     emitter.emit_text(delta.refusal, event::Delta::Refusal);
-    for (name, data) in [(PartName::Annotations, delta.annotations), (PartName::Audio, delta.audio)] {
+    for (name, data) in [
+        (PartName::Annotations, delta.annotations),
+        (PartName::Audio, delta.audio),
+    ] {
         if data.is_some() {
             emitter.emit_part(name, data);
         }
@@ -118,7 +134,11 @@ pub(super) fn pieces<'a>(
     }
     if let Some(function) = &delta.function_call {
         let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
-        if [name, arguments].iter().flatten().any(|text| !text.is_empty()) {
+        if [name, arguments]
+            .iter()
+            .flatten()
+            .any(|text| !text.is_empty())
+        {
             emitter.emit(event::Delta::FunctionCall { name, arguments });
         }
     }
@@ -139,7 +159,12 @@ impl<'a> DeltaBody<'a> {
 
     /// Returns true if it has no members at all.
     pub(super) fn is_blank(&self) -> bool {
-        let texts = [self.role, self.reasoning_content, self.thinking, self.reasoning_text];
+        let texts = [
+            self.role,
+            self.reasoning_content,
+            self.thinking,
+            self.reasoning_text,
+        ];
         texts.iter().all(Option::is_none)
             && self.content.is_none()
             && self.refusal.is_none()
@@ -154,8 +179,15 @@ impl<'a> DeltaBody<'a> {
     /// Fails if `content` is neither text nor a list of parts.
     fn parts(&mut self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Parts, BadField> {
         let list = self.content.filter(|raw| Text::of(*raw).is_none());
-        let mut parts = list.map(|list| Parts::of_content(list, emitter.to)).transpose()?.unwrap_or_default();
-        let details = self.rest.iter().filter(|(key, _)| *key == REASONING_DETAILS).last();
+        let mut parts = list
+            .map(|list| Parts::of_content(list, emitter.to))
+            .transpose()?
+            .unwrap_or_default();
+        let details = self
+            .rest
+            .iter()
+            .filter(|(key, _)| *key == REASONING_DETAILS)
+            .last();
         parts.add_details(details.map(|(_, raw)| raw));
         if emitter.reading.hide_reasoning {
             self.rest.take(REASONING_DETAILS);
@@ -184,9 +216,19 @@ impl<'a> DeltaBody<'a> {
             },
             None => (None, None),
         };
-        let names =
-            [self.reasoning_content, text, content, self.thinking, self.reasoning_text, parts.reasoning()];
-        let found = names.iter().flatten().find(|text| !text.is_empty()).copied();
+        let names = [
+            self.reasoning_content,
+            text,
+            content,
+            self.thinking,
+            self.reasoning_text,
+            parts.reasoning(),
+        ];
+        let found = names
+            .iter()
+            .flatten()
+            .find(|text| !text.is_empty())
+            .copied();
         if found.is_some() && self.reasoning_content.is_none_or(|text| text.is_empty()) {
             emitter.to.count_rule(Rule::ReasoningName);
         }
@@ -212,9 +254,20 @@ fn emit_call<'a>(call: &CallBody<'a>, whole: bool, emitter: &mut ChoiceEmitter<'
     });
     let args = args.or_else(|| std::str::from_utf8(&serialised).ok().map(Text::plain));
     let args = args.filter(|args| !args.is_empty());
-    let identified = [call.id, name].iter().flatten().any(|text| !text.is_empty());
+    let identified = [call.id, name]
+        .iter()
+        .flatten()
+        .any(|text| !text.is_empty());
     if identified || args.is_some() {
         let namespace = None;
-        emitter.emit_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
+        emitter.emit_tool(ToolEntry {
+            index: call.index,
+            id: call.id,
+            name,
+            namespace,
+            args,
+            kind,
+            whole,
+        });
     }
 }

@@ -22,14 +22,21 @@ impl Checks {
     /// Creates the checks for an answer of this shape.
     pub(in crate::wire) fn new(shape: &Shape) -> Self {
         Self {
-            models: shape.models.clone().map(|models| (models, shape.model.clone())),
+            models: shape
+                .models
+                .clone()
+                .map(|models| (models, shape.model.clone())),
             skips_invalid: shape.options.invalid_event == InvalidEvent::Skip,
         }
     }
 
     /// Returns what an event means to the client, or the rule by which it is skipped. `whole`: the event is one of an
     /// answer that is a whole object.
-    pub(in crate::wire) fn check<'e>(&mut self, event: Event<'e>, whole: bool) -> Result<Event<'e>, Rule> {
+    pub(in crate::wire) fn check<'e>(
+        &mut self,
+        event: Event<'e>,
+        whole: bool,
+    ) -> Result<Event<'e>, Rule> {
         match event {
             Event::Head(head) if self.refuses(&head) => Ok(Event::Fail(Fault::WrongModel.into())),
             Event::Fail(failure) if failure.fault == Fault::InvalidEvent && whole => {
@@ -44,7 +51,9 @@ impl Checks {
 
     /// Returns true if the head shows that another model answers.
     fn refuses(&mut self, head: &Head<'_>) -> bool {
-        let (Some(name), Some((models, requested))) = (head.model, &self.models) else { return false };
+        let (Some(name), Some((models, requested))) = (head.model, &self.models) else {
+            return false;
+        };
         let name = name.decoded();
         let is_other = *name != **requested && !models.allow(&name);
         self.models = None;

@@ -29,7 +29,9 @@ pub(super) fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
 /// neither a string nor an object with a type.
 pub(super) fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), BadField> {
     const OTHER: &[Rule] = &[Rule::FinishWord];
-    let Some(raw) = raw else { return Ok((FinishWord::No, &[])) };
+    let Some(raw) = raw else {
+        return Ok((FinishWord::No, &[]));
+    };
     let word = match Text::of(raw) {
         Some(word) => word,
         None => {
@@ -39,7 +41,11 @@ pub(super) fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static 
     };
     let decoded = word.decoded();
     let has_capitals = decoded.bytes().any(|byte| byte.is_ascii_uppercase());
-    let lower = if has_capitals { decoded.to_ascii_lowercase().into() } else { Cow::Borrowed(&*decoded) };
+    let lower = if has_capitals {
+        decoded.to_ascii_lowercase().into()
+    } else {
+        Cow::Borrowed(&*decoded)
+    };
     let known = match &*lower {
         "" => return Ok((FinishWord::No, &[])),
         "abort" | "aborted" | "cancelled" | "canceled" | "unknown" | "insufficient_system_resource" => {

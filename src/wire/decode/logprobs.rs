@@ -8,7 +8,9 @@ use crate::wire::rule::Rule;
 
 /// Returns true if the client gets another shape than the engine sent, or a value that the engine left out.
 fn are_mended(found: &Logprobs<'_>, api: Api) -> bool {
-    let Logprobs::Tokens { content, refusal } = found else { return false };
+    let Logprobs::Tokens { content, refusal } = found else {
+        return false;
+    };
     let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
     let mut entries = [content, refusal].into_iter().flatten().flatten();
     api == Api::Completions || entries.any(|entry| lacks(entry) || entry.top.iter().any(lacks))
@@ -26,8 +28,13 @@ object! {
 impl<'a> Read<'a> for TokenLogprob<'a> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
         let entry: LogprobEntry<'_> = from.read()?;
-        let is_number = |raw: Raw<'_>| raw.get().starts_with(|c: char| c == '-' || c.is_ascii_digit());
-        if !entry.logprob.is_none_or(is_number) || !entry.bytes.is_none_or(|raw| raw.get().starts_with('[')) {
+        let is_number = |raw: Raw<'_>| {
+            raw.get()
+                .starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        };
+        if !entry.logprob.is_none_or(is_number)
+            || !entry.bytes.is_none_or(|raw| raw.get().starts_with('['))
+        {
             return None;
         }
         *self = Self {
@@ -56,7 +63,8 @@ impl<'a> LogprobBody<'a> {
     fn tokens(self) -> Result<Option<Logprobs<'a>>, BadField> {
         let filled = |list: Option<Vec<TokenLogprob<'a>>>| list.filter(|list| !list.is_empty());
         let (content, refusal) = (filled(self.content), filled(self.refusal));
-        Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
+        Ok((content.is_some() || refusal.is_some())
+            .then_some(Logprobs::Tokens { content, refusal }))
     }
 
     /// Returns the legacy arrays, or entries in chat's shape, which llama.cpp also writes in completions.
@@ -64,20 +72,38 @@ impl<'a> LogprobBody<'a> {
         match self.tokens {
             Some(_) => self.legacy(),
             // Completions have no refusals.
-            None => {
-                Ok(self.tokens()?.filter(|said| matches!(said, Logprobs::Tokens { content: Some(_), .. })))
-            }
+            None => Ok(self.tokens()?.filter(|said| {
+                matches!(
+                    said,
+                    Logprobs::Tokens {
+                        content: Some(_),
+                        ..
+                    }
+                )
+            })),
         }
     }
 
     fn legacy(self) -> Result<Option<Logprobs<'a>>, BadField> {
-        let lists = [self.tokens, self.token_logprobs, self.top_logprobs, self.text_offset];
-        if !lists.iter().flatten().all(|list| list.get().starts_with('[')) {
+        let lists = [
+            self.tokens,
+            self.token_logprobs,
+            self.top_logprobs,
+            self.text_offset,
+        ];
+        if !lists
+            .iter()
+            .flatten()
+            .all(|list| list.get().starts_with('['))
+        {
             return Err(BadField);
         }
-        let said = self
-            .tokens
-            .is_some_and(|list| !list.get().trim_matches(['[', ']', ' ', '\n', '\r', '\t']).is_empty());
+        let said = self.tokens.is_some_and(|list| {
+            !list
+                .get()
+                .trim_matches(['[', ']', ' ', '\n', '\r', '\t'])
+                .is_empty()
+        });
         Ok(said.then_some(Logprobs::Legacy(lists)))
     }
 }
@@ -92,7 +118,11 @@ pub(super) fn read_logprobs<'a>(
 ) -> Result<Option<Logprobs<'a>>, BadField> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = read(raw.get()).map_err(|_| BadField)?;
-    let found = if api == Api::Completions { body.of_completion()? } else { body.tokens()? };
+    let found = if api == Api::Completions {
+        body.of_completion()?
+    } else {
+        body.tokens()?
+    };
     if found.is_some() && !reading.logprobs {
         to.count_rule(Rule::LogprobsUnasked);
         return Ok(None);

@@ -7,7 +7,9 @@
 //! Evidence: captures `other-anthropic-messages-stream` of vLLM 0.21.0 and SGLang 0.5.12.
 
 use super::members::object;
-use super::{BadField, Decode, EventSink, FinishWord, FrameText, ReadOptions, classify, read_finish};
+use super::{
+    BadField, Decode, EventSink, FinishWord, FrameText, ReadOptions, classify, read_finish,
+};
 use crate::json::{Raw, Text, compacted, integer, object, read};
 use crate::wire::event::{
     ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, ToolEntry, ToolKind, Usage,
@@ -109,7 +111,10 @@ impl Decode for MessagesDecoder {
 fn fail(data: &str, to: &mut dyn EventSink) {
     to.count_rule(Rule::ErrorShape);
     let told: MessagesEvent<'_> = read(data).unwrap_or_default();
-    let inner: BlockBody<'_> = told.error.and_then(|error| read(error.get()).ok()).unwrap_or_default();
+    let inner: BlockBody<'_> = told
+        .error
+        .and_then(|error| read(error.get()).ok())
+        .unwrap_or_default();
     let fault = match word(inner.kind).as_deref() {
         Some("invalid_request_error") => Some(Fault::InvalidRequest),
         Some("authentication_error") => Some(Fault::Upstream),
@@ -121,7 +126,9 @@ fn fail(data: &str, to: &mut dyn EventSink) {
     let read = Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into());
     let failure = match fault {
         Some(fault) if read.code.as_deref() == Some("internal_error") => {
-            let Failure { message, engine, .. } = read;
+            let Failure {
+                message, engine, ..
+            } = read;
             let mut failure = Failure::from(fault).with_message(message);
             failure.engine = engine;
             failure
@@ -133,7 +140,8 @@ fn fail(data: &str, to: &mut dyn EventSink) {
 
 /// Returns the decoded characters of a string, which may be empty; `None` for anything else.
 fn word(raw: Option<Raw<'_>>) -> Option<String> {
-    raw.and_then(Text::of).map(|text| text.decoded().into_owned())
+    raw.and_then(Text::of)
+        .map(|text| text.decoded().into_owned())
 }
 
 impl MessagesDecoder {
@@ -167,7 +175,11 @@ impl MessagesDecoder {
                 self.count(told.usage);
                 let delta: MessageBody<'_> = object(told.delta);
                 self.finish(&delta, to)?;
-                to.event(Event::Usage { usage: self.counted, alone: false, extras: FrameExtras::default() });
+                to.event(Event::Usage {
+                    usage: self.counted,
+                    alone: false,
+                    extras: FrameExtras::default(),
+                });
             }
             "message_stop" => to.event(Event::End),
             "ping" => {}
@@ -184,7 +196,8 @@ impl MessagesDecoder {
             return Ok(());
         }
         let message: MessageBody<'_> = read(data).map_err(|_| BadField)?;
-        let blocks: Vec<Raw<'_>> = read(message.content.ok_or(BadField)?.get()).map_err(|_| BadField)?;
+        let blocks: Vec<Raw<'_>> =
+            read(message.content.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
         for (index, raw) in (0..).zip(blocks) {
@@ -192,12 +205,17 @@ impl MessagesDecoder {
             self.block_stop(index, to);
         }
         self.finish(&message, to)?;
-        to.event(Event::Usage { usage: self.counted, alone: false, extras: FrameExtras::default() });
+        to.event(Event::Usage {
+            usage: self.counted,
+            alone: false,
+            extras: FrameExtras::default(),
+        });
         Ok(())
     }
 
     fn start(&mut self, message: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
-        let message: MessageBody<'_> = read(message.ok_or(BadField)?.get()).map_err(|_| BadField)?;
+        let message: MessageBody<'_> =
+            read(message.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
         self.has_new_counts = true;
@@ -205,19 +223,35 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    fn block_start(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
+    fn block_start(
+        &mut self,
+        index: u64,
+        raw: Raw<'_>,
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let block: BlockBody<'_> = read(raw.get()).map_err(|_| BadField)?;
         match word(block.kind).as_deref() {
             Some("text") => self.emit_text(block.text, Delta::Content, to),
             Some("thinking") => self.emit_thinking(&block, to),
             Some("tool_use") => {
                 let (id, name) = (block.id, Some(block.name.ok_or(BadField)?));
-                let early = block.input.map(compacted).filter(|input| input != "{}" && input != "null");
+                let early = block
+                    .input
+                    .map(compacted)
+                    .filter(|input| input != "{}" && input != "null");
                 if self.calls.len() >= MAX_BLOCKS {
                     return Err(BadField);
                 }
                 self.calls.push((index, early));
-                self.emit_call(ToolEntry { index: Some(index), id, name, ..NO_ENTRY }, to);
+                self.emit_call(
+                    ToolEntry {
+                        index: Some(index),
+                        id,
+                        name,
+                        ..NO_ENTRY
+                    },
+                    to,
+                );
             }
             Some(kind) => {
                 if self.slots as usize >= MAX_BLOCKS {
@@ -226,19 +260,34 @@ impl MessagesDecoder {
                 self.foreign.push((index, self.slots));
                 let slot = Some(self.slots);
                 self.slots += 1;
-                to.event(Event::Foreign { name: kind, slot, stage: ItemStage::Added, data: raw });
+                to.event(Event::Foreign {
+                    name: kind,
+                    slot,
+                    stage: ItemStage::Added,
+                    data: raw,
+                });
             }
             None => return Err(BadField),
         }
         Ok(())
     }
 
-    fn block_delta(&mut self, index: u64, raw: Raw<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
+    fn block_delta(
+        &mut self,
+        index: u64,
+        raw: Raw<'_>,
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let delta: BlockBody<'_> = read(raw.get()).map_err(|_| BadField)?;
         let kind = word(delta.kind).unwrap_or_default();
         if let Some((_, slot)) = self.foreign.iter().find(|(open, _)| *open == index) {
             let slot = Some(*slot);
-            to.event(Event::Foreign { name: &kind, slot, stage: ItemStage::Told, data: raw });
+            to.event(Event::Foreign {
+                name: &kind,
+                slot,
+                stage: ItemStage::Told,
+                data: raw,
+            });
             return Ok(());
         }
         match kind.as_str() {
@@ -252,7 +301,14 @@ impl MessagesDecoder {
                 if let Some((_, early)) = self.calls.iter_mut().find(|(call, _)| *call == index) {
                     *early = None;
                 }
-                self.emit_call(ToolEntry { index: Some(index), args: Some(args), ..NO_ENTRY }, to);
+                self.emit_call(
+                    ToolEntry {
+                        index: Some(index),
+                        args: Some(args),
+                        ..NO_ENTRY
+                    },
+                    to,
+                );
             }
             _ => to.count_rule(Rule::EventDropped),
         }
@@ -264,16 +320,35 @@ impl MessagesDecoder {
         if let Some(at) = self.foreign.iter().position(|(open, _)| *open == index) {
             let (_, slot) = self.foreign.remove(at);
             let data = Raw::of("null").unwrap_or_default();
-            to.event(Event::Foreign { name: "", slot: Some(slot), stage: ItemStage::Done, data });
+            to.event(Event::Foreign {
+                name: "",
+                slot: Some(slot),
+                stage: ItemStage::Done,
+                data,
+            });
             return;
         }
         if let Some(at) = self.calls.iter().position(|(call, _)| *call == index) {
             let (_, early) = self.calls.remove(at);
             if let Some(input) = early {
                 let args = Some(Text::plain(&input));
-                self.emit_call(ToolEntry { index: Some(index), args, ..NO_ENTRY }, to);
+                self.emit_call(
+                    ToolEntry {
+                        index: Some(index),
+                        args,
+                        ..NO_ENTRY
+                    },
+                    to,
+                );
             }
-            to.delta(0, Delta::Done { slot: u32::try_from(index).ok(), cut: false }, FrameExtras::default());
+            to.delta(
+                0,
+                Delta::Done {
+                    slot: u32::try_from(index).ok(),
+                    cut: false,
+                },
+                FrameExtras::default(),
+            );
             return;
         }
         to.delta(0, Delta::Break, FrameExtras::default());
@@ -284,9 +359,16 @@ impl MessagesDecoder {
             return;
         }
         // Some proxies write the thinking of a delta under `text`.
-        let thinking = block.thinking.filter(|thinking| !thinking.is_empty()).or(block.text);
+        let thinking = block
+            .thinking
+            .filter(|thinking| !thinking.is_empty())
+            .or(block.text);
         self.emit_text(thinking, Delta::Reasoning, to);
-        self.emit_text(block.signature, |text| Delta::Sealed { text, late: false }, to);
+        self.emit_text(
+            block.signature,
+            |text| Delta::Sealed { text, late: false },
+            to,
+        );
     }
 
     fn emit_text<'a>(
@@ -314,8 +396,16 @@ impl MessagesDecoder {
 
     /// Returns extras with the counts of `message_start`, if no frame has carried them yet.
     fn extras(&self) -> FrameExtras<'static> {
-        let usage = self.has_new_counts.then(|| Box::new(ChunkUsage { usage: self.counted, last: false }));
-        FrameExtras { usage, ..FrameExtras::default() }
+        let usage = self.has_new_counts.then(|| {
+            Box::new(ChunkUsage {
+                usage: self.counted,
+                last: false,
+            })
+        });
+        FrameExtras {
+            usage,
+            ..FrameExtras::default()
+        }
     }
 
     /// Adds counts. Later ones replace earlier ones, but a zero at the end does not undo a count from the start.
@@ -323,25 +413,52 @@ impl MessagesDecoder {
         let usage: MessagesUsage<'_> = object(usage);
         let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
         let written = self.counted.cache_write.unwrap_or(0);
-        let uncached = self.counted.prompt.saturating_sub(self.counted.cached).saturating_sub(written);
-        let input = number(usage.input).filter(|count| *count > 0).unwrap_or(uncached);
-        let cached = number(usage.cache_read).filter(|count| *count > 0).unwrap_or(self.counted.cached);
-        let cache_write = number(usage.cache_write).filter(|count| *count > 0).or(self.counted.cache_write);
-        let prompt = input.saturating_add(cached).saturating_add(cache_write.unwrap_or(0));
+        let uncached = self
+            .counted
+            .prompt
+            .saturating_sub(self.counted.cached)
+            .saturating_sub(written);
+        let input = number(usage.input)
+            .filter(|count| *count > 0)
+            .unwrap_or(uncached);
+        let cached = number(usage.cache_read)
+            .filter(|count| *count > 0)
+            .unwrap_or(self.counted.cached);
+        let cache_write = number(usage.cache_write)
+            .filter(|count| *count > 0)
+            .or(self.counted.cache_write);
+        let prompt = input
+            .saturating_add(cached)
+            .saturating_add(cache_write.unwrap_or(0));
         let completion = number(usage.output).unwrap_or(self.counted.completion);
         let total = prompt.saturating_add(completion);
         let details: OutputDetails<'_> = object(usage.details);
         let reasoning = number(details.thinking).or(self.counted.reasoning);
-        self.counted = Usage { prompt, completion, total, cached, cache_write, reasoning, ..self.counted };
+        self.counted = Usage {
+            prompt,
+            completion,
+            total,
+            cached,
+            cache_write,
+            reasoning,
+            ..self.counted
+        };
     }
 
-    fn finish(&mut self, message: &MessageBody<'_>, to: &mut dyn EventSink) -> Result<(), BadField> {
+    fn finish(
+        &mut self,
+        message: &MessageBody<'_>,
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let (finish, _) = read_finish(message.stop_reason)?;
         match finish {
             FinishWord::No => {}
             FinishWord::Aborted => to.event(Event::Fail(Fault::Aborted.into())),
             FinishWord::Finish(reason) => {
-                let finish = Finish { reason, stop: message.stop_sequence };
+                let finish = Finish {
+                    reason,
+                    stop: message.stop_sequence,
+                };
                 to.delta(0, Delta::Finish(finish), FrameExtras::default());
             }
         }

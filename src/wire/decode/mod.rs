@@ -34,9 +34,19 @@ pub trait EventSink {
     fn event(&mut self, event: Event<'_>);
     /// Receives an event of a choice. Returns the extras if no frame was made of it, so that the caller attaches
     /// them to the next event.
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a>;
+    fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a>;
     /// Receives an entry of a choice's `tool_calls`. Returns extras as [`Self::delta`] does.
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a>;
+    fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a>;
     /// Announces that the next text of a choice is all that the model wrote before it stopped by itself. Called
     /// only where reasoning may become text ([`ReadOptions::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
@@ -142,7 +152,11 @@ impl Decode for ChunkDecoder {
 impl ChunkDecoder {
     fn chunk(&self, text: &str, whole: bool, to: &mut dyn EventSink) -> Result<(), BadField> {
         let mut chunk = ChunkBody::default();
-        let read = if self.reading.keep_null { read_with_null } else { read_into };
+        let read = if self.reading.keep_null {
+            read_with_null
+        } else {
+            read_into
+        };
         read(text, &mut chunk).map_err(|_| BadField)?;
         if let Some(failure) = chunk.failure(text) {
             to.count_rule(Rule::ErrorShape);
@@ -159,7 +173,11 @@ impl ChunkDecoder {
         chunk.move_extras(self.reading.extensions, &mut extras, to);
         to.event(Event::Head(chunk.head()));
         if let Some(usage) = usage.filter(|_| empty) {
-            to.event(Event::Usage { usage, alone: true, extras });
+            to.event(Event::Usage {
+                usage,
+                alone: true,
+                extras,
+            });
             return Ok(());
         }
         if whole {
@@ -173,7 +191,12 @@ impl ChunkDecoder {
                 choice: choice.index.unwrap_or(0),
                 reading: self.reading,
                 extras: std::mem::take(&mut extras),
-                usage: kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() })),
+                usage: kept.map(|usage| {
+                    Box::new(ChunkUsage {
+                        usage,
+                        last: choice.is_last(),
+                    })
+                }),
                 emitted: 0,
             };
             emitter.attach_extras(choice, self.api)?;
@@ -184,7 +207,11 @@ impl ChunkDecoder {
             extras = emitter.finish(choice)?;
         }
         if let Some(usage) = usage {
-            to.event(Event::Usage { usage, alone: false, extras: FrameExtras::default() });
+            to.event(Event::Usage {
+                usage,
+                alone: false,
+                extras: FrameExtras::default(),
+            });
         }
         Ok(())
     }
@@ -192,7 +219,11 @@ impl ChunkDecoder {
 
 /// Fails on a whole answer that has lost content: a choice without any, an index that occurs twice, or `choices`
 /// twice (faults U54). `tokens`: completion tokens that the engine reports.
-fn check_whole(text: &str, choices: Option<&Few<ChoiceBody<'_>>>, tokens: u64) -> Result<(), BadField> {
+fn check_whole(
+    text: &str,
+    choices: Option<&Few<ChoiceBody<'_>>>,
+    tokens: u64,
+) -> Result<(), BadField> {
     let mut lists = 0;
     let _ = pass_part(text, |from| {
         from.each_member(|from, key| {
@@ -231,14 +262,17 @@ impl ChoiceBody<'_> {
     /// tokens that the engine reports.
     fn is_lost(&self, tokens: u64) -> bool {
         match self.message.as_ref().or(self.delta.as_ref()) {
-            Some(message) => tokens > 0 && message.is_blank() && is_natural_stop(self.finish_reason),
+            Some(message) => {
+                tokens > 0 && message.is_blank() && is_natural_stop(self.finish_reason)
+            }
             None => self.text.is_none(),
         }
     }
 
     /// Returns true if it carries a finish reason.
     fn is_last(&self) -> bool {
-        self.finish_reason.is_some_and(|reason| reason.get() != "\"\"")
+        self.finish_reason
+            .is_some_and(|reason| reason.get() != "\"\"")
     }
 }
 
@@ -277,13 +311,20 @@ impl<'a> ChoiceEmitter<'a, '_> {
             let extras = std::mem::take(&mut self.extras);
             self.extras = self.to.delta(self.choice, Delta::Role, extras);
         }
-        self.to.delta(self.choice, Delta::Part { name, data }, FrameExtras::default());
+        self.to.delta(
+            self.choice,
+            Delta::Part { name, data },
+            FrameExtras::default(),
+        );
     }
 
     /// Takes the extras for the next event.
     fn take_extras(&mut self) -> FrameExtras<'a> {
         self.emitted += 1;
-        FrameExtras { usage: self.usage.clone(), ..std::mem::take(&mut self.extras) }
+        FrameExtras {
+            usage: self.usage.clone(),
+            ..std::mem::take(&mut self.extras)
+        }
     }
 
     fn emit(&mut self, delta: Delta<'_>) {
@@ -318,7 +359,10 @@ impl<'a> ChoiceEmitter<'a, '_> {
                     self.emit(Delta::Role);
                 }
                 // The chunk has token ids, but no text was made of them.
-                let extensions = [&self.extras.chunk_extensions, &self.extras.choice_extensions];
+                let extensions = [
+                    &self.extras.chunk_extensions,
+                    &self.extras.choice_extensions,
+                ];
                 if extensions.iter().any(|extras| !extras.is_empty()) {
                     self.emit(Delta::Bare);
                 }
@@ -328,7 +372,10 @@ impl<'a> ChoiceEmitter<'a, '_> {
                 if pieces > 0 {
                     self.to.count_rule(Rule::FinishMerged);
                 }
-                self.emit(Delta::Finish(Finish { reason, stop: choice.stop_reason.or(choice.matched_stop) }));
+                self.emit(Delta::Finish(Finish {
+                    reason,
+                    stop: choice.stop_reason.or(choice.matched_stop),
+                }));
             }
         }
         if pieces > 1 {
@@ -409,7 +456,12 @@ impl<'a> ChunkBody<'a> {
     }
 
     /// Moves the chunk's extensions and unknown fields to the extras.
-    fn move_extras(&mut self, extensions: Extensions, extras: &mut FrameExtras<'a>, to: &mut dyn EventSink) {
+    fn move_extras(
+        &mut self,
+        extensions: Extensions,
+        extras: &mut FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) {
         extras.chunk_extensions = take_requested(extensions, &mut self.rest);
         note_unknown(&self.rest, to);
         extras.chunk = std::mem::take(&mut self.rest);
@@ -457,11 +509,18 @@ mod tests {
                 line += &format!(" running={}", running.usage.completion);
                 line += if running.last { " last" } else { "" };
             }
-            for (level, raw) in [("chunk", extras.chunk_upstream), ("choice", extras.choice_upstream)] {
+            for (level, raw) in [
+                ("chunk", extras.chunk_upstream),
+                ("choice", extras.choice_upstream),
+            ] {
                 line += &raw.map_or_else(String::new, |raw| format!(" {level}.x_upstream={raw}"));
             }
             self.lines.push(line);
-            if self.makes_no_frame { extras } else { FrameExtras::default() }
+            if self.makes_no_frame {
+                extras
+            } else {
+                FrameExtras::default()
+            }
         }
     }
 
@@ -470,9 +529,22 @@ mod tests {
             self.lines.push(shown::event(&event));
         }
 
-        fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'a>) -> FrameExtras<'a> {
-            let late = if matches!(delta, Delta::Sealed { late: true, .. }) { " late" } else { "" };
-            let line = format!("{choice} {}{}{late}", shown::delta(&delta), shown::extras(&extras));
+        fn delta<'a>(
+            &mut self,
+            choice: u32,
+            delta: Delta<'_>,
+            extras: FrameExtras<'a>,
+        ) -> FrameExtras<'a> {
+            let late = if matches!(delta, Delta::Sealed { late: true, .. }) {
+                " late"
+            } else {
+                ""
+            };
+            let line = format!(
+                "{choice} {}{}{late}",
+                shown::delta(&delta),
+                shown::extras(&extras)
+            );
             self.add(line, extras)
         }
 
@@ -482,11 +554,18 @@ mod tests {
             entry: ToolEntry<'_>,
             extras: FrameExtras<'a>,
         ) -> FrameExtras<'a> {
-            let kind = if entry.kind == ToolKind::Custom { "custom" } else { "tool" };
+            let kind = if entry.kind == ToolKind::Custom {
+                "custom"
+            } else {
+                "tool"
+            };
             let mut line = format!("{choice} {kind}");
-            line += &entry.index.map_or_else(String::new, |index| format!(" {index}"));
+            line += &entry
+                .index
+                .map_or_else(String::new, |index| format!(" {index}"));
             for (name, text) in [("id", entry.id), ("name", entry.name), ("args", entry.args)] {
-                line += &text.map_or_else(String::new, |text| format!(" {name}={}", text.decoded()));
+                line +=
+                    &text.map_or_else(String::new, |text| format!(" {name}={}", text.decoded()));
             }
             self.add(line + &shown::extras(&extras), extras)
         }
@@ -498,19 +577,29 @@ mod tests {
 
     /// Returns an event of a stream.
     pub(super) fn event(data: &str) -> Frame<'_> {
-        Frame { error: false, name: b"", data: data.as_bytes(), whole: false }
+        Frame {
+            error: false,
+            name: b"",
+            data: data.as_bytes(),
+            whole: false,
+        }
     }
 
     /// Returns the body of an answer that is no stream.
     pub(super) fn whole(data: &str) -> Frame<'_> {
-        Frame { whole: true, ..event(data) }
+        Frame {
+            whole: true,
+            ..event(data)
+        }
     }
 
     /// Returns what a decoder reports of an answer.
     pub(super) fn decoded(api: Api, reading: ReadOptions, frames: &[Frame<'_>]) -> Vec<String> {
         let mut to = Record::default();
         let mut decoder = decoder(api, reading);
-        frames.iter().for_each(|frame| decoder.frame(*frame, &mut to));
+        frames
+            .iter()
+            .for_each(|frame| decoder.frame(*frame, &mut to));
         to.lines
     }
 
@@ -521,40 +610,88 @@ mod tests {
 
     #[test]
     fn a_whole_answer_that_has_lost_content_is_refused() {
-        let choice =
-            |message: &str, finish: &str| format!(r#"{{"index":0,{message}"finish_reason":"{finish}"}}"#);
+        let choice = |message: &str, finish: &str| {
+            format!(r#"{{"index":0,{message}"finish_reason":"{finish}"}}"#)
+        };
         let said = choice(r#""message":{"content":"a"},"#, "stop");
         let blank = |finish: &str| choice(r#""message":{},"#, finish);
         for (choices, expected) in [
-            (said.clone(), vec!["head", "0 content \"a\"", "rule FinishMerged", "0 finish stop", COUNTED]),
+            (
+                said.clone(),
+                vec![
+                    "head",
+                    "0 content \"a\"",
+                    "rule FinishMerged",
+                    "0 finish stop",
+                    COUNTED,
+                ],
+            ),
             // Choices that have lost their content.
             (blank("stop"), vec!["head", INVALID]),
             (blank("eos"), vec!["head", INVALID]),
             (choice("", "stop"), vec!["head", INVALID]),
             (format!("{said},{said}"), vec!["head", INVALID]),
-            (format!("{said}],\"choices\":[{said}"), vec!["head", INVALID]),
+            (
+                format!("{said}],\"choices\":[{said}"),
+                vec!["head", INVALID],
+            ),
             // Choices that may be empty: the model reached a limit, or nobody knows why it stopped.
             (blank("length"), vec!["head", "0 finish length", COUNTED]),
-            (blank("odd"), vec!["head", "rule FinishWord", "rule FinishUnknown", "0 finish stop", COUNTED]),
+            (
+                blank("odd"),
+                vec![
+                    "head",
+                    "rule FinishWord",
+                    "rule FinishUnknown",
+                    "0 finish stop",
+                    COUNTED,
+                ],
+            ),
         ] {
             let body = format!("{{\"choices\":[{choices}],{USAGE}}}");
-            assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[whole(&body)]), expected, "{choices}");
+            assert_eq!(
+                decoded(Api::Chat, ReadOptions::default(), &[whole(&body)]),
+                expected,
+                "{choices}"
+            );
         }
-        let nothing_generated = format!(r#"{{"choices":[{}],"usage":{{"prompt_tokens":1}}}}"#, blank("stop"));
-        assert_eq!(
-            decoded(Api::Chat, ReadOptions::default(), &[whole(&nothing_generated)])[2..],
-            ["0 finish stop", "usage prompt=1 completion=0 total=1 cached=0 reasoning=0"]
+        let nothing_generated = format!(
+            r#"{{"choices":[{}],"usage":{{"prompt_tokens":1}}}}"#,
+            blank("stop")
         );
-        assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[whole("null")]), [INVALID]);
-        assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[event("null")]), ["rule EmptyChunk"]);
+        assert_eq!(
+            decoded(
+                Api::Chat,
+                ReadOptions::default(),
+                &[whole(&nothing_generated)]
+            )[2..],
+            [
+                "0 finish stop",
+                "usage prompt=1 completion=0 total=1 cached=0 reasoning=0"
+            ]
+        );
+        assert_eq!(
+            decoded(Api::Chat, ReadOptions::default(), &[whole("null")]),
+            [INVALID]
+        );
+        assert_eq!(
+            decoded(Api::Chat, ReadOptions::default(), &[event("null")]),
+            ["rule EmptyChunk"]
+        );
     }
 
     #[test]
     fn chunks_become_events() {
         let plain = ReadOptions::default();
-        let running = ReadOptions { continuous_usage: true, ..plain };
+        let running = ReadOptions {
+            continuous_usage: true,
+            ..plain
+        };
         let ids = ReadOptions {
-            extensions: Extensions { token_ids: true, ..Extensions::default() },
+            extensions: Extensions {
+                token_ids: true,
+                ..Extensions::default()
+            },
             ..ReadOptions::default()
         };
         let text = r#"{"index":0,"delta":{"content":"a"}"#;
@@ -620,16 +757,26 @@ mod tests {
             (with("\"prompt_tokens\":1", "\"prompt_tokens\":-1"), None),
             (with("4,", "2.5,"), None),
             (with("3,", "\"3\","), None),
-            (r#""usage":{"prompt_tokens":-1,"input_tokens":2}"#.to_owned(), Some(other)),
             (
-                with("prompt_tokens_details\":{", "prompt_tokens_details\":{\"cached_tokens\":-1"),
+                r#""usage":{"prompt_tokens":-1,"input_tokens":2}"#.to_owned(),
+                Some(other),
+            ),
+            (
+                with(
+                    "prompt_tokens_details\":{",
+                    "prompt_tokens_details\":{\"cached_tokens\":-1",
+                ),
                 Some(COUNTED),
             ),
         ] {
             let chunk = format!("{{\"choices\":[{text}],{usage}}}");
             let head = ["rule Usage", "head", "0 content \"a\""];
             let expected: Vec<_> = head.into_iter().chain(expected).collect();
-            assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[event(&chunk)]), expected, "{chunk}");
+            assert_eq!(
+                decoded(Api::Chat, ReadOptions::default(), &[event(&chunk)]),
+                expected,
+                "{chunk}"
+            );
         }
         // Without any count there is no usage either, and nothing was wrong.
         let chunk = format!("{{\"choices\":[{text}],\"usage\":{{\"prompt_tokens\":null}}}}");
@@ -640,26 +787,48 @@ mod tests {
     /// Checks that the extensions about the prompt come on the role frame, before any part of the message.
     #[test]
     fn the_prompts_ids_precede_an_empty_text() {
-        let extensions = Extensions { token_ids: true, ..Extensions::default() };
-        let reading = ReadOptions { extensions, ..ReadOptions::default() };
+        let extensions = Extensions {
+            token_ids: true,
+            ..Extensions::default()
+        };
+        let reading = ReadOptions {
+            extensions,
+            ..ReadOptions::default()
+        };
         let body = r#"{"prompt_token_ids":[7],"choices":[{"index":0,"message":{"content":""},"finish_reason":"stop"}]}"#;
         assert_eq!(
             decoded(Api::Chat, reading, &[whole(body)]),
-            ["head", "0 role asked.chunk.prompt_token_ids=[7]", "0 part EmptyContent", "0 finish stop"]
+            [
+                "head",
+                "0 role asked.chunk.prompt_token_ids=[7]",
+                "0 part EmptyContent",
+                "0 finish stop"
+            ]
         );
     }
 
     #[test]
     fn what_belongs_to_the_chunk_goes_to_the_next_choice() {
         let chunk = r#"{"x":1,"x_upstream":{"y":2},"prompt_token_ids":[7],"choices":[{"index":0,"delta":{},"z":1},{"index":1,"delta":{"content":"b"}}]}"#;
-        let extensions = Extensions { token_ids: true, ..Extensions::default() };
-        let reading = ReadOptions { extensions, ..ReadOptions::default() };
-        let mut to = Record { makes_no_frame: true, ..Record::default() };
+        let extensions = Extensions {
+            token_ids: true,
+            ..Extensions::default()
+        };
+        let reading = ReadOptions {
+            extensions,
+            ..ReadOptions::default()
+        };
+        let mut to = Record {
+            makes_no_frame: true,
+            ..Record::default()
+        };
         decoder(Api::Chat, reading).frame(event(chunk), &mut to);
         let second = to.lines.iter().find(|line| line.starts_with('1'));
         assert_eq!(
             second.map(String::as_str),
-            Some("1 content \"b\" asked.chunk.prompt_token_ids=[7] chunk.x=1 chunk.x_upstream={\"y\":2}")
+            Some(
+                "1 content \"b\" asked.chunk.prompt_token_ids=[7] chunk.x=1 chunk.x_upstream={\"y\":2}"
+            )
         );
     }
 }

@@ -31,10 +31,15 @@ impl Parts {
         let mut parts = Self::default();
         for part in &list {
             to.count_rule(Rule::ContentParts);
-            let is_reasoning =
-                part.kind.and_then(Text::of).is_some_and(|kind| kind == "thinking" || kind == "reasoning");
+            let is_reasoning = part
+                .kind
+                .and_then(Text::of)
+                .is_some_and(|kind| kind == "thinking" || kind == "reasoning");
             match (is_reasoning, part.text) {
-                (true, text) => [part.thinking, text].into_iter().flatten().for_each(|raw| parts.think(raw)),
+                (true, text) => [part.thinking, text]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|raw| parts.think(raw)),
                 (false, Some(text)) => push(&mut parts.text, text),
                 (false, None) => to.count_rule(Rule::UnknownField),
             }
@@ -48,7 +53,10 @@ impl Parts {
             return;
         }
         for part in members::list::<Part<'_>>(details) {
-            [part.text, part.summary].into_iter().flatten().for_each(|raw| push(&mut self.reasoning, raw));
+            [part.text, part.summary]
+                .into_iter()
+                .flatten()
+                .for_each(|raw| push(&mut self.reasoning, raw));
         }
     }
 
@@ -56,7 +64,9 @@ impl Parts {
     fn think(&mut self, thinking: Raw<'_>) {
         push(&mut self.reasoning, thinking);
         for part in members::list::<Part<'_>>(Some(thinking)) {
-            part.text.into_iter().for_each(|raw| push(&mut self.reasoning, raw));
+            part.text
+                .into_iter()
+                .for_each(|raw| push(&mut self.reasoning, raw));
         }
     }
 

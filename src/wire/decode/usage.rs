@@ -37,8 +37,27 @@ object! {
 
 impl<'a> UsageDetails<'a> {
     fn counts(&self) -> [Option<Raw<'a>>; 8] {
-        let Self { cached, audio, image, text, cache_write, reasoning, accepted, rejected, .. } = self;
-        [*cached, *audio, *image, *text, *cache_write, *reasoning, *accepted, *rejected]
+        let Self {
+            cached,
+            audio,
+            image,
+            text,
+            cache_write,
+            reasoning,
+            accepted,
+            rejected,
+            ..
+        } = self;
+        [
+            *cached,
+            *audio,
+            *image,
+            *text,
+            *cache_write,
+            *reasoning,
+            *accepted,
+            *rejected,
+        ]
     }
 }
 
@@ -55,7 +74,11 @@ impl UsageBody<'_> {
 
     /// Returns the places of prompt, completion and total.
     fn first_counts(&self) -> [[Option<Raw<'_>>; 2]; 3] {
-        [[self.prompt, self.input], [self.completion, self.output], [self.total, None]]
+        [
+            [self.prompt, self.input],
+            [self.completion, self.output],
+            [self.total, None],
+        ]
     }
 
     /// Returns true if prompt, completion or total is given, but nowhere as a whole number from 0 on. A 0 in its place
@@ -74,17 +97,28 @@ impl UsageBody<'_> {
         }
         let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
         let first = |places: &[Option<Raw<'_>>]| places.iter().find_map(|raw| count(*raw));
-        let (prompt, completion) =
-            (first(&[self.prompt, self.input]), first(&[self.completion, self.output]));
+        let (prompt, completion) = (
+            first(&[self.prompt, self.input]),
+            first(&[self.completion, self.output]),
+        );
         let total = count(self.total);
         prompt.or(completion).or(total)?;
         let none = UsageDetails::default();
-        let details =
-            [&self.prompt_details, &self.input_details, &self.completion_details, &self.output_details];
+        let details = [
+            &self.prompt_details,
+            &self.input_details,
+            &self.completion_details,
+            &self.output_details,
+        ];
         let [of_prompt, of_input, of_completion, of_output] =
             details.map(|details| details.as_ref().unwrap_or(&none));
         let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
-        let cached = [of_prompt.cached, self.cached, of_input.cached, self.cache_hit];
+        let cached = [
+            of_prompt.cached,
+            self.cached,
+            of_input.cached,
+            self.cache_hit,
+        ];
         let reasoning = [of_completion.reasoning, self.reasoning, of_output.reasoning];
         Some(Usage {
             prompt,
@@ -103,10 +137,23 @@ impl UsageBody<'_> {
     }
 
     fn is_canonical(&self) -> bool {
-        let other = [self.input, self.output, self.cached, self.cache_hit, self.reasoning];
-        let details = [&self.prompt_details, &self.completion_details].into_iter().flatten();
+        let other = [
+            self.input,
+            self.output,
+            self.cached,
+            self.cache_hit,
+            self.reasoning,
+        ];
+        let details = [&self.prompt_details, &self.completion_details]
+            .into_iter()
+            .flatten();
         let of_details = details.flat_map(UsageDetails::counts);
-        let mut counts = self.first_counts().into_iter().flatten().chain(of_details).flatten();
+        let mut counts = self
+            .first_counts()
+            .into_iter()
+            .flatten()
+            .chain(of_details)
+            .flatten();
         if counts.any(|raw| integer(raw).is_none()) {
             return false;
         }

@@ -29,7 +29,11 @@ impl ChatChoices {
     pub(super) fn new(shape: &Shape, stamp: &Stamp) -> Self {
         let options = shape.options.clone();
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
-        Self { options, padding: pads.then_some(Padding(stamp.seed | 1)), custom: Vec::new() }
+        Self {
+            options,
+            padding: pads.then_some(Padding(stamp.seed | 1)),
+            custom: Vec::new(),
+        }
     }
 
     fn write_delta(&mut self, choice: u32, delta: &Delta<'_>, out: &mut BytesMut) {
@@ -47,7 +51,13 @@ impl ChatChoices {
                 out.extend_from_slice(b"\"function_call\":");
                 write_function_call(name.as_ref(), arguments.as_ref(), out);
             }
-            Delta::ToolStart { slot, id, name, kind, .. } => {
+            Delta::ToolStart {
+                slot,
+                id,
+                name,
+                kind,
+                ..
+            } => {
                 if *kind == ToolKind::Custom {
                     self.custom.push((choice, *slot));
                 }
@@ -103,7 +113,10 @@ impl StreamChoice for ChatChoices {
         let written = out.len() - start;
         out.extend_from_slice(b"},\"logprobs\":");
         write_logprobs(extras.logprobs.as_ref(), out);
-        let padding = self.padding.as_mut().filter(|_| !matches!(delta, Delta::Role | Delta::Finish(_)));
+        let padding = self
+            .padding
+            .as_mut()
+            .filter(|_| !matches!(delta, Delta::Role | Delta::Finish(_)));
         padding.map(|padding| padding.fill(written))
     }
 
@@ -154,10 +167,14 @@ fn write_call_start(id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
     out.extend_from_slice(b"\"id\":");
     write_string(id, out);
     let (open, text): (&[u8], &[u8]) = match kind {
-        ToolKind::Function | ToolKind::Search => {
-            (b",\"type\":\"function\",\"function\":{\"name\":", b",\"arguments\":\"")
-        }
-        ToolKind::Custom => (b",\"type\":\"custom\",\"custom\":{\"name\":", b",\"input\":\""),
+        ToolKind::Function | ToolKind::Search => (
+            b",\"type\":\"function\",\"function\":{\"name\":",
+            b",\"arguments\":\"",
+        ),
+        ToolKind::Custom => (
+            b",\"type\":\"custom\",\"custom\":{\"name\":",
+            b",\"input\":\"",
+        ),
     };
     out.extend_from_slice(open);
     write_string(name, out);
@@ -227,11 +244,20 @@ impl WholeChoice for ChatMessage {
                     args.write(call);
                 }
             }
-            Delta::Part { name: PartName::EmptyContent, .. } => {
+            Delta::Part {
+                name: PartName::EmptyContent,
+                ..
+            } => {
                 self.content.get_or_insert_default();
             }
-            Delta::Part { name: PartName::Annotations, data } => self.annotations = data.map(compacted),
-            Delta::Part { name: PartName::Audio, data } => self.audio = data.map(compacted),
+            Delta::Part {
+                name: PartName::Annotations,
+                data,
+            } => self.annotations = data.map(compacted),
+            Delta::Part {
+                name: PartName::Audio,
+                data,
+            } => self.audio = data.map(compacted),
             // The others have nothing that a message has a place for.
             _ => {}
         }
@@ -252,10 +278,19 @@ impl WholeChoice for ChatMessage {
         };
         write_index(index, out);
         out.extend_from_slice(b",\"message\":{\"role\":\"assistant\",\"content\":");
-        string(self.content.as_ref().filter(|text| self.calls.is_empty() || !text.is_empty()), out);
+        string(
+            self.content
+                .as_ref()
+                .filter(|text| self.calls.is_empty() || !text.is_empty()),
+            out,
+        );
         if !self.reasoning.is_empty() {
             out.put_u8(b',');
-            write_reasoning(options.reasoning_field, |out| out.extend_from_slice(&self.reasoning), out);
+            write_reasoning(
+                options.reasoning_field,
+                |out| out.extend_from_slice(&self.reasoning),
+                out,
+            );
         }
         out.extend_from_slice(b",\"refusal\":");
         string(self.refusal.as_ref(), out);

@@ -31,8 +31,19 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(object: &'static str, has_tier: bool, options: Arc<Options>, usage_key: bool) -> Self {
-        Self { object, has_tier, options, rendered: BytesMut::new(), usage_key }
+    pub(super) fn new(
+        object: &'static str,
+        has_tier: bool,
+        options: Arc<Options>,
+        usage_key: bool,
+    ) -> Self {
+        Self {
+            object,
+            has_tier,
+            options,
+            rendered: BytesMut::new(),
+            usage_key,
+        }
     }
 
     pub(super) fn render(&mut self, head: &Head<'_>) {
@@ -49,9 +60,11 @@ impl Envelope {
         out.extend_from_slice(b"\",\"created\":");
         write_number(head.created.unwrap_or(0), out);
         let tier = head.tier.filter(|_| self.has_tier);
-        for (key, text) in
-            [("model", head.model), ("service_tier", tier), ("system_fingerprint", head.fingerprint)]
-        {
+        for (key, text) in [
+            ("model", head.model),
+            ("service_tier", tier),
+            ("system_fingerprint", head.fingerprint),
+        ] {
             if let Some(text) = text {
                 out.extend_from_slice(b",\"");
                 out.extend_from_slice(key.as_bytes());
@@ -75,7 +88,12 @@ impl Envelope {
     }
 
     /// Closes a frame after its choice: usage, padding, extensions and unknown fields of the chunk.
-    pub(super) fn close_frame(&self, extras: &FrameExtras<'_>, padding: Option<&str>, out: &mut BytesMut) {
+    pub(super) fn close_frame(
+        &self,
+        extras: &FrameExtras<'_>,
+        padding: Option<&str>,
+        out: &mut BytesMut,
+    ) {
         out.put_u8(b']');
         match &extras.usage {
             Some(running) if self.usage_key => self.usage_member(&running.usage, out),
@@ -126,7 +144,12 @@ impl Envelope {
 
     /// Appends the choice's fields that the format does not define. `delta`: name of the choice's inner object
     /// (`delta` or `message`).
-    pub(super) fn choice_unknown_fields(&self, extras: &FrameExtras<'_>, delta: &str, out: &mut BytesMut) {
+    pub(super) fn choice_unknown_fields(
+        &self,
+        extras: &FrameExtras<'_>,
+        delta: &str,
+        out: &mut BytesMut,
+    ) {
         let inner = Some((delta, &extras.delta)).filter(|(_, extras)| !extras.is_empty());
         self.unknown_fields(extras.choice_upstream, &extras.choice, inner, out);
     }
@@ -207,12 +230,20 @@ impl ExtensionLists {
 
     /// Appends the extensions in canonical order, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
-        let extensions = Extensions { token_ids: true, prompt_logprobs: true, ..Extensions::default() };
+        let extensions = Extensions {
+            token_ids: true,
+            prompt_logprobs: true,
+            ..Extensions::default()
+        };
         self.write_keys(extensions.keys(), out);
     }
 
     /// Appends the extensions of these keys in their order, each preceded by a comma.
-    pub(super) fn write_keys<'k>(&self, keys: impl IntoIterator<Item = &'k str>, out: &mut BytesMut) {
+    pub(super) fn write_keys<'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k str>,
+        out: &mut BytesMut,
+    ) {
         let found = |key| self.0.iter().find(|(known, _)| known == key);
         for (key, list) in keys.into_iter().filter_map(found) {
             out.put_u8(b',');
@@ -225,7 +256,10 @@ impl ExtensionLists {
 
 /// Appends the elements of one compact JSON list to another.
 fn append_list(known: &mut BytesMut, list: &[u8]) {
-    let inner = list.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or_default();
+    let inner = list
+        .strip_prefix(b"[")
+        .and_then(|inner| inner.strip_suffix(b"]"))
+        .unwrap_or_default();
     if inner.is_empty() {
         return;
     }
@@ -308,7 +342,9 @@ impl LogprobLists {
     /// Adds logprobs for clients of Completions. Entries in chat's shape become parallel arrays (wire-format 2.11);
     /// others are added as by [`Self::add`].
     pub(super) fn add_as_arrays(&mut self, logprobs: &Logprobs<'_>) {
-        let Logprobs::Tokens { content, .. } = logprobs else { return self.add(logprobs) };
+        let Logprobs::Tokens { content, .. } = logprobs else {
+            return self.add(logprobs);
+        };
         for entry in content.iter().flatten() {
             let offset = self.offset;
             self.offset += entry.token.decoded().chars().count();
@@ -332,7 +368,8 @@ impl LogprobLists {
     pub(super) fn add(&mut self, logprobs: &Logprobs<'_>) {
         match logprobs {
             Logprobs::Tokens { content, refusal } => {
-                for (list, entries) in [(&mut self.content, content), (&mut self.refusal, refusal)] {
+                for (list, entries) in [(&mut self.content, content), (&mut self.refusal, refusal)]
+                {
                     if let Some(entries) = entries {
                         let list = list.get_or_insert_default();
                         if !list.is_empty() && !entries.is_empty() {
@@ -347,7 +384,9 @@ impl LogprobLists {
                     let Some(array) = array else { continue };
                     let mut compact = BytesMut::new();
                     write_compact(array.get(), &mut compact);
-                    let inner = compact.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]"));
+                    let inner = compact
+                        .strip_prefix(b"[")
+                        .and_then(|inner| inner.strip_suffix(b"]"));
                     let list = list.get_or_insert_default();
                     if let Some(inner) = inner.filter(|inner| !inner.is_empty()) {
                         if !list.is_empty() {
@@ -399,9 +438,18 @@ impl LogprobLists {
 
 /// Appends the logprobs of one chunk of Completions, or null. `offset`: character offset of its first token, used
 /// if the engine sends none; advanced to that of the next chunk.
-pub(super) fn write_arrays(logprobs: Option<&Logprobs<'_>>, offset: &mut usize, out: &mut BytesMut) {
-    let Some(logprobs) = logprobs else { return out.extend_from_slice(b"null") };
-    let mut lists = LogprobLists { offset: *offset, ..LogprobLists::default() };
+pub(super) fn write_arrays(
+    logprobs: Option<&Logprobs<'_>>,
+    offset: &mut usize,
+    out: &mut BytesMut,
+) {
+    let Some(logprobs) = logprobs else {
+        return out.extend_from_slice(b"null");
+    };
+    let mut lists = LogprobLists {
+        offset: *offset,
+        ..LogprobLists::default()
+    };
     lists.add_as_arrays(logprobs);
     *offset = lists.offset;
     lists.write(out);

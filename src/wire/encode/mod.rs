@@ -19,8 +19,8 @@ pub use messages::{
 };
 pub(crate) use responses::write_error;
 pub use responses::{
-    Echo, EventFraming, Finished, LimitUse, NameMeaning, OutputCall, OutputCalls, OutputItem, Persisted,
-    RecoveredItems, Reply, Response, Seal, Sealing, StreamForm, in_dialect,
+    Echo, EventFraming, Finished, LimitUse, NameMeaning, OutputCall, OutputCalls, OutputItem,
+    Persisted, RecoveredItems, Reply, Response, Seal, Sealing, StreamForm, in_dialect,
 };
 
 use super::event::{Delta, Event, FrameExtras};
@@ -55,7 +55,14 @@ pub trait Encode: Send {
 
     /// Appends the bytes for a delta of text as a template: the encoder does not remember the text.
     fn template(&mut self, choice: u32, delta: Delta<'_>, out: &mut OutputBuffer) {
-        self.event(Event::Delta { choice, delta, extras: FrameExtras::default() }, out);
+        self.event(
+            Event::Delta {
+                choice,
+                delta,
+                extras: FrameExtras::default(),
+            },
+            out,
+        );
     }
 
     /// Takes note of a text, in canonical spelling, that the fast path has written into a template.
@@ -79,18 +86,26 @@ pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
         (Api::Chat, true) => {
             let choices = chat::ChatChoices::new(shape, stamp);
-            ToolNames::wrap(Box::new(FrameStream::new("chat.completion.chunk", shape, choices)), shape)
+            ToolNames::wrap(
+                Box::new(FrameStream::new("chat.completion.chunk", shape, choices)),
+                shape,
+            )
         }
-        (Api::Chat, false) => {
-            ToolNames::wrap(Box::new(WholeObject::<chat::ChatMessage>::new("chat.completion", shape)), shape)
-        }
+        (Api::Chat, false) => ToolNames::wrap(
+            Box::new(WholeObject::<chat::ChatMessage>::new(
+                "chat.completion",
+                shape,
+            )),
+            shape,
+        ),
         (Api::Completions, true) => {
             let choices = completions::CompletionsChoices::default();
             Box::new(FrameStream::new(completions::OBJECT, shape, choices))
         }
-        (Api::Completions, false) => {
-            Box::new(WholeObject::<completions::WholeText>::new(completions::OBJECT, shape))
-        }
+        (Api::Completions, false) => Box::new(WholeObject::<completions::WholeText>::new(
+            completions::OBJECT,
+            shape,
+        )),
         (Api::Messages, _) => Box::new(MessageEncoder::of(shape, stamp)),
         (Api::Responses, stream) => {
             let reply = Reply {
@@ -110,7 +125,8 @@ mod tests {
     use super::*;
     use crate::json::{Extras, Raw, Text};
     use crate::wire::event::{
-        ChunkUsage, Delta, Finish, FrameExtras, Head, Logprobs, Reason, TokenLogprob, ToolKind, Usage,
+        ChunkUsage, Delta, Finish, FrameExtras, Head, Logprobs, Reason, TokenLogprob, ToolKind,
+        Usage,
     };
     use crate::wire::options::{ContinuousUsage, Obfuscation, Options, UnknownFields};
     use std::sync::Arc;
@@ -121,25 +137,51 @@ mod tests {
 
     /// Shape of a stream that has usage on its frames.
     fn counting(api: Api) -> Shape {
-        let options = Options { continuous_usage: ContinuousUsage::Always, ..Options::default() };
-        Shape { include_usage: true, ..shape(api, true, options) }
+        let options = Options {
+            continuous_usage: ContinuousUsage::Always,
+            ..Options::default()
+        };
+        Shape {
+            include_usage: true,
+            ..shape(api, true, options)
+        }
     }
 
     fn head() -> Event<'static> {
         let tier = Some(Text::plain("flex"));
-        Event::Head(Head { id: Some(Text::plain("x")), created: Some(1), tier, ..Head::default() })
+        Event::Head(Head {
+            id: Some(Text::plain("x")),
+            created: Some(1),
+            tier,
+            ..Head::default()
+        })
     }
 
     fn delta<'a>(choice: u32, delta: Delta<'a>, extras: FrameExtras<'a>) -> Event<'a> {
-        Event::Delta { choice, delta, extras }
+        Event::Delta {
+            choice,
+            delta,
+            extras,
+        }
     }
 
     fn content(choice: u32, text: &str, extras: FrameExtras<'static>) -> Event<'static> {
-        delta(choice, Delta::Content(Text::plain(Box::leak(text.into()))), extras)
+        delta(
+            choice,
+            Delta::Content(Text::plain(Box::leak(text.into()))),
+            extras,
+        )
     }
 
     fn stop(choice: u32, extras: FrameExtras<'static>) -> Event<'static> {
-        delta(choice, Delta::Finish(Finish { reason: Reason::Stop, stop: None }), extras)
+        delta(
+            choice,
+            Delta::Finish(Finish {
+                reason: Reason::Stop,
+                stop: None,
+            }),
+            extras,
+        )
     }
 
     fn extras(key: &'static str, json: &'static str) -> Extras<'static> {
@@ -150,8 +192,15 @@ mod tests {
 
     /// Returns the extras of a chunk that counts three tokens. `last`: it also has the finish.
     fn counted(last: bool) -> FrameExtras<'static> {
-        let usage = Usage { completion: 3, total: 3, ..Usage::default() };
-        FrameExtras { usage: Some(Box::new(ChunkUsage { usage, last })), ..FrameExtras::default() }
+        let usage = Usage {
+            completion: 3,
+            total: 3,
+            ..Usage::default()
+        };
+        FrameExtras {
+            usage: Some(Box::new(ChunkUsage { usage, last })),
+            ..FrameExtras::default()
+        }
     }
 
     fn tokens(words: &[&'static str]) -> FrameExtras<'static> {
@@ -161,15 +210,29 @@ mod tests {
             ..TokenLogprob::default()
         };
         let content = Some(words.iter().map(entry).collect());
-        FrameExtras { logprobs: Some(Logprobs::Tokens { content, refusal: None }), ..FrameExtras::default() }
+        FrameExtras {
+            logprobs: Some(Logprobs::Tokens {
+                content,
+                refusal: None,
+            }),
+            ..FrameExtras::default()
+        }
     }
 
     /// Returns what an encoder writes for an answer of these events, each with its own line: the part of its
     /// frame from `choices` on, or the whole object.
     fn written(shape: &Shape, events: Vec<Event<'_>>) -> Vec<String> {
-        let mut encoder = encoder(shape, &Stamp { seed: 7, ..Stamp::default() });
-        std::iter::once(head()).chain(events).map(|event| frames(&mut *encoder, event)).collect::<Vec<_>>()
-            [1..]
+        let mut encoder = encoder(
+            shape,
+            &Stamp {
+                seed: 7,
+                ..Stamp::default()
+            },
+        );
+        std::iter::once(head())
+            .chain(events)
+            .map(|event| frames(&mut *encoder, event))
+            .collect::<Vec<_>>()[1..]
             .to_vec()
     }
 
@@ -181,36 +244,65 @@ mod tests {
             Some((_, after)) => after.to_owned(),
             None => frame.to_owned(),
         };
-        text.split("\n\n").map(short).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+        text.split("\n\n")
+            .map(short)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim_end()
+            .to_owned()
     }
 
     const COUNT: &str = r#""usage":{"prompt_tokens":0,"completion_tokens":3,"total_tokens":3,"#;
 
     #[test]
     fn padding_hides_the_length_of_each_text() {
-        let options = Options { obfuscation: Obfuscation::OnRequest, ..Options::default() };
-        let padded = Shape { include_obfuscation: true, ..shape(Api::Chat, true, options) };
+        let options = Options {
+            obfuscation: Obfuscation::OnRequest,
+            ..Options::default()
+        };
+        let padded = Shape {
+            include_obfuscation: true,
+            ..shape(Api::Chat, true, options)
+        };
         let texts: Vec<_> = (1..=40).map(|length| "a".repeat(length)).collect();
         let mut events = vec![delta(0, Delta::Role, FrameExtras::default())];
-        events.extend(texts.iter().map(|text| content(0, text, FrameExtras::default())));
+        events.extend(
+            texts
+                .iter()
+                .map(|text| content(0, text, FrameExtras::default())),
+        );
         events.push(stop(0, FrameExtras::default()));
         let lines = written(&padded, events);
         let padding = |line: &str| {
             let (_, after) = line.split_once(r#""obfuscation":""#)?;
             Some(after.split_once('"')?.0.to_owned())
         };
-        assert_eq!((padding(&lines[0]), padding(&lines[41])), (None, None), "neither role nor finish");
-        let paddings: Vec<_> = lines[1..41].iter().map(|line| padding(line).unwrap()).collect();
+        assert_eq!(
+            (padding(&lines[0]), padding(&lines[41])),
+            (None, None),
+            "neither role nor finish"
+        );
+        let paddings: Vec<_> = lines[1..41]
+            .iter()
+            .map(|line| padding(line).unwrap())
+            .collect();
         for (text, padding) in texts.iter().zip(&paddings) {
             let delta = format!(r#""content":"{text}""#);
             assert_eq!((delta.len() + padding.len()) % 32, 0, "{delta} {padding}");
             assert!((1..=32).contains(&padding.len()), "{padding}");
-            assert!(padding.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{padding}");
+            assert!(
+                padding.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+                "{padding}"
+            );
         }
         let mut letters: Vec<_> = paddings.concat().into_bytes();
         letters.sort_unstable();
         letters.dedup();
-        assert!(letters.len() > 40, "random letters: {}", String::from_utf8_lossy(&letters));
+        assert!(
+            letters.len() > 40,
+            "random letters: {}",
+            String::from_utf8_lossy(&letters)
+        );
     }
 
     #[test]
@@ -234,7 +326,10 @@ mod tests {
                 "{frames}"
             );
             assert_eq!(write(content(0, "c", counted(true))), (String::new(), true));
-            let extra = FrameExtras { choice: extras("x", "1"), ..FrameExtras::default() };
+            let extra = FrameExtras {
+                choice: extras("x", "1"),
+                ..FrameExtras::default()
+            };
             let (frames, _) = write(stop(0, extra));
             assert_eq!(
                 frames.lines().count(),
@@ -243,17 +338,27 @@ mod tests {
             );
             assert_eq!(write(content(0, "d", counted(true))), (String::new(), true));
             let (frame, waits) = write(stop(0, counted(true)));
-            assert!(frame.contains(COUNT) && frame.contains(r#""finish_reason":"stop""#), "{frame}");
+            assert!(
+                frame.contains(COUNT) && frame.contains(r#""finish_reason":"stop""#),
+                "{frame}"
+            );
             assert_eq!((frame.lines().count(), waits), (1, false), "{frame}");
             assert_eq!(write(content(0, "e", counted(true))), (String::new(), true));
             let (frames, _) = write(Event::End);
-            assert_eq!((frames.lines().count(), frames.contains("[DONE]")), (2, true), "{frames}");
+            assert_eq!(
+                (frames.lines().count(), frames.contains("[DONE]")),
+                (2, true),
+                "{frames}"
+            );
         }
     }
 
     #[test]
     fn usage_stays_on_frames_only_where_clients_want_usage() {
-        let silent = Shape { include_usage: false, ..counting(Api::Chat) };
+        let silent = Shape {
+            include_usage: false,
+            ..counting(Api::Chat)
+        };
         let lines = written(&silent, vec![content(0, "a", counted(false))]);
         assert!(!lines[0].contains("usage"), "{lines:?}");
     }
@@ -261,10 +366,19 @@ mod tests {
     /// Checks which encoders write the same bytes for the same delta, which the fast path relies on.
     #[test]
     fn frames_that_depend_on_their_delta_alone() {
-        let options = Options { obfuscation: Obfuscation::OnRequest, ..Options::default() };
-        let padded = Shape { include_obfuscation: true, ..shape(Api::Chat, true, options) };
+        let options = Options {
+            obfuscation: Obfuscation::OnRequest,
+            ..Options::default()
+        };
+        let padded = Shape {
+            include_obfuscation: true,
+            ..shape(Api::Chat, true, options)
+        };
         let plain = |api| shape(api, true, Options::default());
-        let custom = |shape| Shape { custom_tools: vec!["c".to_owned()], ..shape };
+        let custom = |shape| Shape {
+            custom_tools: vec!["c".to_owned()],
+            ..shape
+        };
         for (shape, is_plain, has_items) in [
             (plain(Api::Chat), true, false),
             (padded, false, false),
@@ -298,11 +412,24 @@ mod tests {
             ..shape(Api::Chat, true, Options::default())
         };
         let start = |choice, slot, name| {
-            let start = Delta::ToolStart { slot, id: "i", name, namespace: None, kind: ToolKind::Function };
+            let start = Delta::ToolStart {
+                slot,
+                id: "i",
+                name,
+                namespace: None,
+                kind: ToolKind::Function,
+            };
             delta(choice, start, FrameExtras::default())
         };
         let args = |choice, slot, text| {
-            delta(choice, Delta::ToolArgs { slot, args: Text::plain(text) }, FrameExtras::default())
+            delta(
+                choice,
+                Delta::ToolArgs {
+                    slot,
+                    args: Text::plain(text),
+                },
+                FrameExtras::default(),
+            )
         };
         let lines = written(
             &two,
@@ -316,15 +443,29 @@ mod tests {
             ],
         );
         assert_eq!(lines[1], "", "the input is known at its end");
-        assert!(lines[3].contains(r#""function":{"arguments":"{}"}"#), "{}", lines[3]);
-        assert!(lines[4].contains(r#""custom":{"input":"in"}"#), "{}", lines[4]);
-        assert!(lines[5].contains(r#""function":{"arguments":"[]"}"#), "{}", lines[5]);
+        assert!(
+            lines[3].contains(r#""function":{"arguments":"{}"}"#),
+            "{}",
+            lines[3]
+        );
+        assert!(
+            lines[4].contains(r#""custom":{"input":"in"}"#),
+            "{}",
+            lines[4]
+        );
+        assert!(
+            lines[5].contains(r#""function":{"arguments":"[]"}"#),
+            "{}",
+            lines[5]
+        );
     }
 
     #[test]
     fn lists_of_ids_are_joined() {
-        let ids =
-            |json| FrameExtras { choice_extensions: extras("token_ids", json), ..FrameExtras::default() };
+        let ids = |json| FrameExtras {
+            choice_extensions: extras("token_ids", json),
+            ..FrameExtras::default()
+        };
         let prompt = |json| FrameExtras {
             choice_extensions: extras("prompt_logprobs", json),
             ..FrameExtras::default()
@@ -336,23 +477,39 @@ mod tests {
                 (["[1]", "[]"], r#""token_ids":[1]"#),
             ] {
                 let events = lists.map(|list| content(0, "a", ids(list))).into_iter();
-                let lines =
-                    written(&shape(api, false, Options::default()), events.chain([Event::End]).collect());
+                let lines = written(
+                    &shape(api, false, Options::default()),
+                    events.chain([Event::End]).collect(),
+                );
                 assert!(lines[2].contains(expected), "{lines:?}");
             }
-            let events = ["[1]", "[2]"].map(|list| content(0, "a", prompt(list))).into_iter();
-            let lines = written(&shape(api, false, Options::default()), events.chain([Event::End]).collect());
-            assert!(lines[2].contains(r#""prompt_logprobs":[1]"#), "the first stays: {lines:?}");
+            let events = ["[1]", "[2]"]
+                .map(|list| content(0, "a", prompt(list)))
+                .into_iter();
+            let lines = written(
+                &shape(api, false, Options::default()),
+                events.chain([Event::End]).collect(),
+            );
+            assert!(
+                lines[2].contains(r#""prompt_logprobs":[1]"#),
+                "the first stays: {lines:?}"
+            );
         }
     }
 
     #[test]
     fn completions() {
         let stream = shape(Api::Completions, true, Options::default());
-        let options = Options { unknown_fields: UnknownFields::Pass, ..Options::default() };
+        let options = Options {
+            unknown_fields: UnknownFields::Pass,
+            ..Options::default()
+        };
         let whole = shape(Api::Completions, false, options);
         let offsets = written(
-            &Shape { choices: 2, ..stream.clone() },
+            &Shape {
+                choices: 2,
+                ..stream.clone()
+            },
             vec![
                 content(1, "ab", tokens(&["ab"])),
                 content(0, "c", tokens(&["c"])),
@@ -362,10 +519,17 @@ mod tests {
             ],
         );
         for (line, offset) in [(0, 0), (1, 0), (2, 2), (4, 3)] {
-            assert!(offsets[line].contains(&format!(r#""text_offset":[{offset}]"#)), "{}", offsets[line]);
+            assert!(
+                offsets[line].contains(&format!(r#""text_offset":[{offset}]"#)),
+                "{}",
+                offsets[line]
+            );
         }
         // Token ids without text have a frame.
-        let bare = FrameExtras { choice_extensions: extras("token_ids", "[1]"), ..FrameExtras::default() };
+        let bare = FrameExtras {
+            choice_extensions: extras("token_ids", "[1]"),
+            ..FrameExtras::default()
+        };
         assert_eq!(
             written(&stream, vec![delta(0, Delta::Bare, bare)]),
             [r#"[{"text":"","index":0,"logprobs":null,"finish_reason":null,"token_ids":[1]}]}"#]
@@ -375,16 +539,28 @@ mod tests {
             chunk: extras("x", "1"),
             ..FrameExtras::default()
         };
-        let lines =
-            written(&whole, vec![content(0, "a", chunk), stop(0, FrameExtras::default()), Event::End]);
-        assert!(lines[2].ends_with(r#"],"prompt_token_ids":[7],"x_upstream":{"x":1}}"#), "{lines:?}");
+        let lines = written(
+            &whole,
+            vec![
+                content(0, "a", chunk),
+                stop(0, FrameExtras::default()),
+                Event::End,
+            ],
+        );
+        assert!(
+            lines[2].ends_with(r#"],"prompt_token_ids":[7],"x_upstream":{"x":1}}"#),
+            "{lines:?}"
+        );
         // The legacy object has no service tier.
         for shape in [stream, whole] {
             let mut encoder = encoder(&shape, &Stamp::default());
             let mut out = OutputBuffer::default();
-            for event in
-                [head(), content(0, "a", FrameExtras::default()), stop(0, FrameExtras::default()), Event::End]
-            {
+            for event in [
+                head(),
+                content(0, "a", FrameExtras::default()),
+                stop(0, FrameExtras::default()),
+                Event::End,
+            ] {
                 encoder.event(event, &mut out);
             }
             let text = String::from_utf8(out.to_vec()).unwrap();

@@ -57,14 +57,25 @@ struct WaitingFrame {
 impl<C: StreamChoice> FrameStream<C> {
     pub(super) fn new(object: &'static str, shape: &Shape, choices: C) -> Self {
         Self {
-            envelope: Envelope::new(object, C::HAS_TIER, shape.options.clone(), shape.include_usage),
+            envelope: Envelope::new(
+                object,
+                C::HAS_TIER,
+                shape.options.clone(),
+                shape.include_usage,
+            ),
             choices,
             counts: shape.include_usage && shape.has_continuous_usage(),
             waiting: None,
         }
     }
 
-    fn delta(&mut self, choice: u32, delta: &Delta<'_>, extras: &FrameExtras<'_>, out: &mut BytesMut) {
+    fn delta(
+        &mut self,
+        choice: u32,
+        delta: &Delta<'_>,
+        extras: &FrameExtras<'_>,
+        out: &mut BytesMut,
+    ) {
         if !C::has_frame(delta) {
             return;
         }
@@ -79,7 +90,11 @@ impl<C: StreamChoice> FrameStream<C> {
         if self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_)) {
             let mut frame = BytesMut::new();
             let reason = self.frame(choice, delta, extras, &mut frame);
-            self.waiting = Some(WaitingFrame { choice, frame, reason });
+            self.waiting = Some(WaitingFrame {
+                choice,
+                frame,
+                reason,
+            });
         } else {
             self.frame(choice, delta, extras, out);
         }
@@ -125,7 +140,9 @@ impl<C: StreamChoice> FrameStream<C> {
         out: &mut BytesMut,
     ) -> bool {
         let is_it = |waiting: &mut WaitingFrame| waiting.choice == choice && extras.is_empty();
-        let Some(waiting) = self.waiting.take_if(is_it) else { return false };
+        let Some(waiting) = self.waiting.take_if(is_it) else {
+            return false;
+        };
         let (before, after) = waiting.frame.split_at(waiting.reason);
         out.extend_from_slice(before);
         write_reason(finish, out);
@@ -142,7 +159,11 @@ impl<C: StreamChoice> Encode for FrameStream<C> {
         }
         match event {
             Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, extras } => self.delta(choice, &delta, &extras, out),
+            Event::Delta {
+                choice,
+                delta,
+                extras,
+            } => self.delta(choice, &delta, &extras, out),
             Event::Usage { usage, extras, .. } => self.envelope.usage_frame(&usage, &extras, out),
             Event::Foreign { .. } | Event::Limits(_) => {}
             Event::Fail(failure) => self.envelope.error_frame(&failure, out),

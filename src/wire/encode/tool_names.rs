@@ -36,17 +36,42 @@ impl ToolNames {
             return inner;
         }
         let (custom, legacy) = (shape.custom_tools.clone(), shape.legacy_functions);
-        Box::new(Self { inner, custom, legacy, open: Vec::new() })
+        Box::new(Self {
+            inner,
+            custom,
+            legacy,
+            open: Vec::new(),
+        })
     }
 
-    fn delta(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'_>, out: &mut OutputBuffer) {
+    fn delta(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'_>,
+        out: &mut OutputBuffer,
+    ) {
         match delta {
-            Delta::ToolStart { slot, id, name, namespace, kind: ToolKind::Function }
-                if self.custom.iter().any(|custom| custom == name) =>
-            {
+            Delta::ToolStart {
+                slot,
+                id,
+                name,
+                namespace,
+                kind: ToolKind::Function,
+            } if self.custom.iter().any(|custom| custom == name) => {
                 self.close(Some(choice), out);
-                self.open.push(OpenCustomCall { choice, slot, arguments: BytesMut::new() });
-                let delta = Delta::ToolStart { slot, id, name, namespace, kind: ToolKind::Custom };
+                self.open.push(OpenCustomCall {
+                    choice,
+                    slot,
+                    arguments: BytesMut::new(),
+                });
+                let delta = Delta::ToolStart {
+                    slot,
+                    id,
+                    name,
+                    namespace,
+                    kind: ToolKind::Custom,
+                };
                 self.pass(choice, delta, extras, out);
             }
             Delta::ToolArgs { slot, args } => {
@@ -59,7 +84,10 @@ impl ToolNames {
                         }
                     }
                     None if self.legacy => {
-                        let delta = Delta::FunctionCall { name: None, arguments: Some(args) };
+                        let delta = Delta::FunctionCall {
+                            name: None,
+                            arguments: Some(args),
+                        };
                         self.pass(choice, delta, extras, out);
                     }
                     None => self.pass(choice, Delta::ToolArgs { slot, args }, extras, out),
@@ -68,11 +96,20 @@ impl ToolNames {
             // The legacy form has room for one call; the normaliser has dropped the others (`Shape::one_call`).
             Delta::ToolStart { name, .. } if self.legacy => {
                 let arguments = Some(Text::default());
-                let delta = Delta::FunctionCall { name: Some(Text::plain(name)), arguments };
+                let delta = Delta::FunctionCall {
+                    name: Some(Text::plain(name)),
+                    arguments,
+                };
                 self.pass(choice, delta, extras, out);
             }
-            Delta::Finish(Finish { reason: Reason::ToolCalls, stop }) if self.legacy => {
-                let delta = Delta::Finish(Finish { reason: Reason::FunctionCall, stop });
+            Delta::Finish(Finish {
+                reason: Reason::ToolCalls,
+                stop,
+            }) if self.legacy => {
+                let delta = Delta::Finish(Finish {
+                    reason: Reason::FunctionCall,
+                    stop,
+                });
                 self.pass(choice, delta, extras, out);
             }
             delta => {
@@ -84,8 +121,21 @@ impl ToolNames {
         }
     }
 
-    fn pass(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'_>, out: &mut OutputBuffer) {
-        self.inner.event(Event::Delta { choice, delta, extras }, out);
+    fn pass(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'_>,
+        out: &mut OutputBuffer,
+    ) {
+        self.inner.event(
+            Event::Delta {
+                choice,
+                delta,
+                extras,
+            },
+            out,
+        );
     }
 
     /// Passes on the unwrapped input of the open calls of one choice, or of all choices with `None`. Arguments that
@@ -94,12 +144,22 @@ impl ToolNames {
         let is_due = |open: &OpenCustomCall| choice.is_none_or(|choice| choice == open.choice);
         let (due, open) = std::mem::take(&mut self.open).into_iter().partition(is_due);
         self.open = open;
-        for OpenCustomCall { choice, slot, arguments } in due {
+        for OpenCustomCall {
+            choice,
+            slot,
+            arguments,
+        } in due
+        {
             let spelled = String::from_utf8_lossy(&arguments);
             let wrapped = Text::json(&spelled).decoded();
             let args = input_of(&wrapped).unwrap_or_else(|| Text::json(&spelled));
             if !args.is_empty() {
-                self.pass(choice, Delta::ToolArgs { slot, args }, FrameExtras::default(), out);
+                self.pass(
+                    choice,
+                    Delta::ToolArgs { slot, args },
+                    FrameExtras::default(),
+                    out,
+                );
             }
         }
     }
@@ -108,7 +168,11 @@ impl ToolNames {
 impl Encode for ToolNames {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
-            Event::Delta { choice, delta, extras } => self.delta(choice, delta, extras, out),
+            Event::Delta {
+                choice,
+                delta,
+                extras,
+            } => self.delta(choice, delta, extras, out),
             event => {
                 if matches!(event, Event::Fail(_) | Event::End) {
                     self.close(None, out);

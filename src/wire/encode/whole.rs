@@ -66,18 +66,23 @@ impl<C: WholeChoice> WholeObject<C> {
     fn keep_chunk_extras(&mut self, extras: &FrameExtras<'_>) {
         self.extensions.add(&extras.chunk_extensions);
         if self.unknown_fields.is_empty() {
-            self.envelope.chunk_unknown_fields(extras, &mut self.unknown_fields);
+            self.envelope
+                .chunk_unknown_fields(extras, &mut self.unknown_fields);
         }
     }
 
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, extras: &FrameExtras<'_>) {
         self.keep_chunk_extras(extras);
         let index = choice as usize;
-        self.choices.resize_with(self.choices.len().max(index + 1), CollectedChoice::default);
-        let Some(choice) = self.choices.get_mut(index) else { return };
+        self.choices
+            .resize_with(self.choices.len().max(index + 1), CollectedChoice::default);
+        let Some(choice) = self.choices.get_mut(index) else {
+            return;
+        };
         choice.extensions.add(&extras.choice_extensions);
         if choice.unknown_fields.is_empty() {
-            self.envelope.choice_unknown_fields(extras, C::INNER, &mut choice.unknown_fields);
+            self.envelope
+                .choice_unknown_fields(extras, C::INNER, &mut choice.unknown_fields);
         }
         if let Some(logprobs) = &extras.logprobs {
             C::add_logprobs(logprobs, &mut choice.logprobs);
@@ -122,7 +127,11 @@ impl<C: WholeChoice> Encode for WholeObject<C> {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, extras } => self.delta(choice, &delta, &extras),
+            Event::Delta {
+                choice,
+                delta,
+                extras,
+            } => self.delta(choice, &delta, &extras),
             Event::Usage { usage, extras, .. } => {
                 self.usage = Some(usage);
                 self.keep_chunk_extras(&extras);

@@ -5,7 +5,9 @@ use crate::json::Text;
 use crate::wire::encode::{Encode, LimitUse, Response, encoder};
 use crate::wire::event::{Delta, Event, FrameExtras};
 use crate::wire::fault::Failure;
-use crate::wire::{MissingChoices, OutputBuffer, PROMPT_TOKEN_IDS, Progress, Shape, Stamp, Summary};
+use crate::wire::{
+    MissingChoices, OutputBuffer, PROMPT_TOKEN_IDS, Progress, Shape, Stamp, Summary,
+};
 
 /// Writer of the client's answer: its encoder, and the state that outlives single events.
 pub struct AnswerWriter {
@@ -25,7 +27,14 @@ pub struct AnswerWriter {
 impl AnswerWriter {
     /// Creates the writer of an answer of which nothing has been sent.
     pub(in crate::wire) fn new(encoder: Box<dyn Encode>) -> Self {
-        Self { encoder, committed: false, failure: None, rejection: None, prompt_sent: false, merge: None }
+        Self {
+            encoder,
+            committed: false,
+            failure: None,
+            rejection: None,
+            prompt_sent: false,
+            merge: None,
+        }
     }
 
     /// Creates the writer of an answer that is merged from one engine answer for each choice.
@@ -77,7 +86,10 @@ impl AnswerWriter {
     /// Returns the progress of the answer. `part`: that of the engine answer that is read.
     pub fn progress(&self, part: Progress) -> Progress {
         match &self.merge {
-            Some(merge) => Progress { has_content: merge.has_content, ended: merge.ended },
+            Some(merge) => Progress {
+                has_content: merge.has_content,
+                ended: merge.ended,
+            },
             None => part,
         }
     }
@@ -157,9 +169,16 @@ pub(in crate::wire) struct EncoderOutput<'o> {
 
 impl EncoderOutput<'_> {
     pub(super) fn event(&mut self, mut event: Event<'_>) {
-        let Self { writer, out, choice } = self;
+        let Self {
+            writer,
+            out,
+            choice,
+        } = self;
         if let Event::Delta { extras, .. } | Event::Usage { extras, .. } = &mut event {
-            writer.prompt_sent |= extras.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
+            writer.prompt_sent |= extras
+                .chunk_extensions
+                .iter()
+                .any(|(key, _)| key == PROMPT_TOKEN_IDS);
         }
         if let Some(merge) = &mut writer.merge {
             return merge.event(*choice, event, &mut *writer.encoder, out);
@@ -182,7 +201,11 @@ impl EncoderOutput<'_> {
     }
 
     pub(super) fn delta(&mut self, choice: u32, delta: Delta<'_>, extras: FrameExtras<'_>) {
-        self.event(Event::Delta { choice, delta, extras });
+        self.event(Event::Delta {
+            choice,
+            delta,
+            extras,
+        });
     }
 }
 
@@ -191,10 +214,21 @@ pub(super) const NO_ARGUMENTS: &str = "{}";
 
 /// Sends an empty object as the arguments of a call that has none.
 pub(super) fn send_no_arguments(choice: u32, slot: u32, to: &mut EncoderOutput<'_>) {
-    to.delta(choice, Delta::ToolArgs { slot, args: Text::plain(NO_ARGUMENTS) }, FrameExtras::default());
+    to.delta(
+        choice,
+        Delta::ToolArgs {
+            slot,
+            args: Text::plain(NO_ARGUMENTS),
+        },
+        FrameExtras::default(),
+    );
 }
 
 /// Sends arguments of a call that were held.
 pub(super) fn send_held(choice: u32, slot: u32, args: Text<'_>, to: &mut EncoderOutput<'_>) {
-    to.delta(choice, Delta::ToolArgs { slot, args }, FrameExtras::default());
+    to.delta(
+        choice,
+        Delta::ToolArgs { slot, args },
+        FrameExtras::default(),
+    );
 }

@@ -81,16 +81,24 @@ impl OpenCalls {
     ) -> usize {
         let known = match index {
             Some(_) if index > self.highest => None,
-            Some(_) => self.all.iter().rposition(|call| call.engine_index == index).filter(|at| {
-                let call = self.all.get(*at);
-                let recorded = call.and_then(|call| call.engine_id.as_deref());
-                let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
-                !(named && (other || call.is_some_and(|call| call.begins_another(args))))
-            }),
+            Some(_) => self
+                .all
+                .iter()
+                .rposition(|call| call.engine_index == index)
+                .filter(|at| {
+                    let call = self.all.get(*at);
+                    let recorded = call.and_then(|call| call.engine_id.as_deref());
+                    let other = id
+                        .zip(recorded)
+                        .is_some_and(|(id, recorded)| id != recorded);
+                    !(named && (other || call.is_some_and(|call| call.begins_another(args))))
+                }),
             None => {
-                match id
-                    .and_then(|id| self.all.iter().rposition(|call| call.engine_id.as_deref() == Some(id)))
-                {
+                match id.and_then(|id| {
+                    self.all
+                        .iter()
+                        .rposition(|call| call.engine_id.as_deref() == Some(id))
+                }) {
                     Some(at) => Some(at),
                     None if id.is_some() || named => None,
                     None => self.all.len().checked_sub(1),
@@ -102,13 +110,22 @@ impl OpenCalls {
 
     /// Returns true if the call at `slot` has no id yet, and another call has this one.
     pub(super) fn is_taken(&self, id: &str, slot: usize) -> bool {
-        let has_own = self.all.get(slot).is_none_or(|call| call.engine_id.is_some());
-        !has_own && self.all.iter().any(|call| call.engine_id.as_deref() == Some(id))
+        let has_own = self
+            .all
+            .get(slot)
+            .is_none_or(|call| call.engine_id.is_some());
+        !has_own
+            && self
+                .all
+                .iter()
+                .any(|call| call.engine_id.as_deref() == Some(id))
     }
 
     /// Returns true if the header of the call at `slot` has been sent.
     pub(super) fn is_started(&self, slot: usize) -> bool {
-        self.all.get(slot).is_some_and(|call| call.started.is_some())
+        self.all
+            .get(slot)
+            .is_some_and(|call| call.started.is_some())
     }
 
     /// Passes on what is held of the arguments of those calls for which `state` says what is known of them: for each, the
@@ -123,11 +140,15 @@ impl OpenCalls {
             return;
         }
         for at in 0..self.all.len() {
-            let Some(call) = self.all.get_mut(at) else { continue };
+            let Some(call) = self.all.get_mut(at) else {
+                continue;
+            };
             // A call that waits for its name has sent nothing.
             if let (Some(place), Some(state)) = (call.started, state(at, call)) {
                 let held = call.resent.rest();
-                let held = held.as_deref().and_then(|held| std::str::from_utf8(held).ok());
+                let held = held
+                    .as_deref()
+                    .and_then(|held| std::str::from_utf8(held).ok());
                 if let Some(held) = held {
                     self.hold(at, Text::json(held), |sent| pass(place, sent));
                 }
@@ -140,8 +161,21 @@ impl OpenCalls {
     /// Gives a piece of a call's arguments to `pass`, as far as it is not held for repair. A call whose header has not been
     /// sent keeps it.
     pub(super) fn hold(&mut self, at: usize, piece: Text<'_>, pass: impl FnOnce(Text<'_>)) {
-        let Self { all, held_bytes, may_hold, .. } = self;
-        let Some(OpenCall { held, started, unsent_arguments, .. }) = all.get_mut(at) else { return };
+        let Self {
+            all,
+            held_bytes,
+            may_hold,
+            ..
+        } = self;
+        let Some(OpenCall {
+            held,
+            started,
+            unsent_arguments,
+            ..
+        }) = all.get_mut(at)
+        else {
+            return;
+        };
         let sent = held.as_mut().map(|held| {
             let before = held.len();
             let sent = held.read(&piece, MAX_HELD.saturating_sub(*held_bytes));
@@ -161,8 +195,21 @@ impl OpenCalls {
     }
 
     /// Gives the arguments held for repair to `pass`, if they are decided.
-    fn settle(&mut self, at: usize, state: CallState, tally: &mut Tally, pass: impl FnOnce(Text<'_>)) {
-        let Some(OpenCall { held: Some(held), arguments, .. }) = self.all.get_mut(at) else { return };
+    fn settle(
+        &mut self,
+        at: usize,
+        state: CallState,
+        tally: &mut Tally,
+        pass: impl FnOnce(Text<'_>),
+    ) {
+        let Some(OpenCall {
+            held: Some(held),
+            arguments,
+            ..
+        }) = self.all.get_mut(at)
+        else {
+            return;
+        };
         self.held_bytes -= held.len();
         let sent = held.settle(state, arguments, tally);
         self.held_bytes += held.len();
@@ -173,7 +220,12 @@ impl OpenCalls {
 
     /// Completes the functions' calls without arguments that have these indices of the client: a call of a function has an
     /// object of arguments (2.5 rule 13). `pass` gets the index of each.
-    pub(super) fn complete(&mut self, places: Range<u32>, tally: &mut Tally, mut pass: impl FnMut(u32)) {
+    pub(super) fn complete(
+        &mut self,
+        places: Range<u32>,
+        tally: &mut Tally,
+        mut pass: impl FnMut(u32),
+    ) {
         for call in &mut self.all {
             if let Some(place) = call.started
                 && places.contains(&place)
@@ -192,9 +244,18 @@ impl OpenCalls {
     /// JSON, and names that are no tool's (2.5 rule 14). `offered`: names of the request's functions; empty if unknown.
     pub(super) fn count_invalid(&self, offered: &[String], custom: &[String], tally: &mut Tally) {
         for call in self.all.iter().filter(|call| call.started.is_some()) {
-            let OpenCall { name, arguments, kind, .. } = call;
-            let is_invalid = !arguments.is_complete() && !arguments.is_open() && !arguments.is_absent();
-            tally.add(Rule::ToolArgumentsInvalid, u32::from(is_invalid && *kind == ToolKind::Function));
+            let OpenCall {
+                name,
+                arguments,
+                kind,
+                ..
+            } = call;
+            let is_invalid =
+                !arguments.is_complete() && !arguments.is_open() && !arguments.is_absent();
+            tally.add(
+                Rule::ToolArgumentsInvalid,
+                u32::from(is_invalid && *kind == ToolKind::Function),
+            );
             let name = name.as_deref().unwrap_or_default();
             let is_unknown = !offered.iter().chain(custom).any(|known| known == name);
             if name.contains(['<', '>']) && is_unknown {
@@ -213,7 +274,10 @@ impl OpenCalls {
 
     pub(super) fn open(&mut self, index: Option<u64>) -> usize {
         self.highest = self.highest.max(index);
-        self.all.push(OpenCall { engine_index: index, ..OpenCall::default() });
+        self.all.push(OpenCall {
+            engine_index: index,
+            ..OpenCall::default()
+        });
         self.all.len() - 1
     }
 }
@@ -237,7 +301,8 @@ impl OpenCall {
     /// index: this call is complete, and the arguments do not repeat its own.
     fn begins_another(&self, args: Option<&Text<'_>>) -> bool {
         let begins = |args: &Text<'_>| args.decoded().trim_start().starts_with('{');
-        self.arguments.is_closed() && args.is_some_and(|args| begins(args) && !self.resent.is_again(args))
+        self.arguments.is_closed()
+            && args.is_some_and(|args| begins(args) && !self.resent.is_again(args))
     }
 
     /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: some engines send all arguments
@@ -257,11 +322,17 @@ impl OpenCall {
         };
         let second = self.arguments.read(&piece);
         if !may_repeat {
-            return PassedArguments { own: Some(piece), ..PassedArguments::default() };
+            return PassedArguments {
+                own: Some(piece),
+                ..PassedArguments::default()
+            };
         }
         let Some(end) = second else {
             self.resent.read(&piece);
-            return PassedArguments { own: Some(piece), ..PassedArguments::default() };
+            return PassedArguments {
+                own: Some(piece),
+                ..PassedArguments::default()
+            };
         };
         let own = piece.first_characters(end);
         self.resent.read(&own);
@@ -272,12 +343,23 @@ impl OpenCall {
                 self.arguments.drop_second();
                 tally.count(Rule::ToolArgumentsResent);
             }
-            Repetition::Other(Some(held)) => return PassedArguments { own: Some(own), held },
+            Repetition::Other(Some(held)) => {
+                return PassedArguments {
+                    own: Some(own),
+                    held,
+                };
+            }
             Repetition::Other(None) => {
-                return PassedArguments { own: Some(piece), ..PassedArguments::default() };
+                return PassedArguments {
+                    own: Some(piece),
+                    ..PassedArguments::default()
+                };
             }
         }
-        PassedArguments { own: Some(own), ..PassedArguments::default() }
+        PassedArguments {
+            own: Some(own),
+            ..PassedArguments::default()
+        }
     }
 
     /// Returns how many characters of a piece repeat the arguments so far: those of a value that is open, where the
@@ -291,7 +373,9 @@ impl OpenCall {
         let mut alone = Arguments::default();
         alone.read(piece);
         let is_object = alone.is_closed() && alone.is_complete();
-        self.resent.length_in(piece).filter(|_| joined.is_broken() && is_object)
+        self.resent
+            .length_in(piece)
+            .filter(|_| joined.is_broken() && is_object)
     }
 
     /// Takes the id of the call, and its name with namespace and kind, each from the first entry that has one. Holds the
@@ -311,8 +395,12 @@ impl OpenCall {
         }
         if self.name.is_none() {
             let forced = shape.forced_function.clone().filter(|_| entry.whole);
-            self.name = name.map(|name| ident::bounded_name(&name).to_owned()).or(forced);
-            self.namespace = entry.namespace.map(|namespace| namespace.decoded().into_owned());
+            self.name = name
+                .map(|name| ident::bounded_name(&name).to_owned())
+                .or(forced);
+            self.namespace = entry
+                .namespace
+                .map(|namespace| namespace.decoded().into_owned());
             self.kind = entry.kind;
         }
         if self.held.is_none() && self.kind == ToolKind::Function {
@@ -336,16 +424,31 @@ impl OpenCall {
             tally.count(Rule::ToolId);
         }
         let name = self.name.as_deref().unwrap_or_default();
-        let start =
-            Delta::ToolStart { slot, id: &id, name, namespace: self.namespace.as_deref(), kind: self.kind };
+        let start = Delta::ToolStart {
+            slot,
+            id: &id,
+            name,
+            namespace: self.namespace.as_deref(),
+            kind: self.kind,
+        };
         let usage = extras.as_ref().and_then(|extras| extras.usage.clone());
         to.delta(choice, start, extras.take().unwrap_or_default());
         self.started = Some(slot);
         if let Ok(waiting) = std::str::from_utf8(&self.unsent_arguments)
             && !waiting.is_empty()
         {
-            let extras = FrameExtras { usage, ..FrameExtras::default() };
-            to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, extras);
+            let extras = FrameExtras {
+                usage,
+                ..FrameExtras::default()
+            };
+            to.delta(
+                choice,
+                Delta::ToolArgs {
+                    slot,
+                    args: Text::json(waiting),
+                },
+                extras,
+            );
         }
         self.unsent_arguments = Vec::new();
     }

@@ -60,7 +60,10 @@ struct DigestNumber {
 
 impl Default for DigestNumber {
     fn default() -> Self {
-        Self { bytes: [0; LONGEST_NUMBER], length: 0 }
+        Self {
+            bytes: [0; LONGEST_NUMBER],
+            length: 0,
+        }
     }
 }
 
@@ -112,8 +115,11 @@ impl Digest {
             }
             DigestPlace::Unicode(count, code) => {
                 let code = code << 4 | character.to_digit(16).unwrap_or(0);
-                self.place =
-                    if count == 3 { DigestPlace::String } else { DigestPlace::Unicode(count + 1, code) };
+                self.place = if count == 3 {
+                    DigestPlace::String
+                } else {
+                    DigestPlace::Unicode(count + 1, code)
+                };
                 if count == 3 {
                     self.unit(code);
                 }
@@ -156,7 +162,9 @@ impl Digest {
             }
             _ => {
                 self.end_pair();
-                self.add(u32::from(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)));
+                self.add(u32::from(
+                    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+                ));
             }
         }
     }
@@ -181,17 +189,24 @@ impl Digest {
     /// Hashes a number that has ended: whole numbers as they are spelled, others by their value.
     fn end_number(&mut self) {
         let DigestNumber { bytes, length } = std::mem::take(&mut self.number);
-        let text =
-            bytes.get(..length.into()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default();
+        let text = bytes
+            .get(..length.into())
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default();
         if text.is_empty() {
             return;
         }
         self.mark(2);
-        let value = text.parse::<f64>().ok().filter(|_| text.contains(['.', 'e', 'E']));
+        let value = text
+            .parse::<f64>()
+            .ok()
+            .filter(|_| text.contains(['.', 'e', 'E']));
         match value {
             // A float without a fraction is printed like a whole number.
             Some(value) => _ = write!(HashWriter(self), "{value}"),
-            None => text.chars().for_each(|character| self.add(u32::from(character))),
+            None => text
+                .chars()
+                .for_each(|character| self.add(u32::from(character))),
         }
     }
 
@@ -213,7 +228,8 @@ struct HashWriter<'d>(&'d mut Digest);
 
 impl std::fmt::Write for HashWriter<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        text.chars().for_each(|character| self.0.add(u32::from(character)));
+        text.chars()
+            .for_each(|character| self.0.add(u32::from(character)));
         Ok(())
     }
 }
@@ -235,7 +251,11 @@ mod tests {
     #[test]
     fn values_and_not_spellings_count() {
         for (one, other, expected) in [
-            (r#"{"a":[true,null,""]}"#, " { \"a\" : [ true , null , \"\" ] } ", true),
+            (
+                r#"{"a":[true,null,""]}"#,
+                " { \"a\" : [ true , null , \"\" ] } ",
+                true,
+            ),
             (r#"{"a":"\u00e9\/\n"}"#, "{\"a\":\"é/\\n\"}", true),
             (r#"["\ud83d\ude00"]"#, r#"["😀"]"#, true),
             (r#"["\ud83d"]"#, r#"["\ud83e"]"#, true),
@@ -252,7 +272,11 @@ mod tests {
             (r#"{"a":1}"#, r#"{"a":1,"b":1}"#, false),
         ] {
             for size in [1, 2, 100] {
-                assert_eq!(digest(one, size).is_same(&digest(other, 100)), expected, "{one} {other} {size}");
+                assert_eq!(
+                    digest(one, size).is_same(&digest(other, 100)),
+                    expected,
+                    "{one} {other} {size}"
+                );
             }
         }
     }

@@ -21,18 +21,32 @@ impl Normaliser {
         to: &mut EncoderOutput<'_>,
     ) -> FrameExtras<'a> {
         let naming = naming(self.envelope.as_ref(), &self.shape);
-        let Some(choice) = self.choices.get_mut(index as usize) else { return extras };
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return extras;
+        };
         let id = entry.id.map(|id| id.decoded()).filter(|id| !id.is_empty());
-        let name = entry.name.map(|name| name.decoded()).filter(|name| !name.is_empty());
+        let name = entry
+            .name
+            .map(|name| name.decoded())
+            .filter(|name| !name.is_empty());
         let slot = match entry.whole {
             true => choice.calls.open(entry.index),
-            false => choice.calls.slot(entry.index, id.as_deref(), name.is_some(), entry.args.as_ref()),
+            false => choice.calls.slot(
+                entry.index,
+                id.as_deref(),
+                name.is_some(),
+                entry.args.as_ref(),
+            ),
         };
         // Held text goes out first, unless this call has nothing to send before its name is known.
         let is_named = name.is_some() || entry.whole && self.shape.forced_function.is_some();
         if is_named || choice.calls.is_started(slot) {
             let state = |at, _: &OpenCall| Some(CallState::Interrupted).filter(|_| at != slot);
-            choice.calls.pass_held(state, &mut self.tally, |place, held| send_held(index, place, held, to));
+            choice
+                .calls
+                .pass_held(state, &mut self.tally, |place, held| {
+                    send_held(index, place, held, to)
+                });
         }
         if choice.calls.all.len() > MAX_CALLS {
             self.fail(too_many_calls(), to);
@@ -42,9 +56,18 @@ impl Normaliser {
             self.tally.count(Rule::ToolSecond);
             return extras;
         }
-        let is_taken = id.as_deref().is_some_and(|id| choice.calls.is_taken(id, slot));
-        let OpenCalls { all, started: next, may_hold, .. } = &mut choice.calls;
-        let Some(call) = all.get_mut(slot) else { return extras };
+        let is_taken = id
+            .as_deref()
+            .is_some_and(|id| choice.calls.is_taken(id, slot));
+        let OpenCalls {
+            all,
+            started: next,
+            may_hold,
+            ..
+        } = &mut choice.calls;
+        let Some(call) = all.get_mut(slot) else {
+            return extras;
+        };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
@@ -63,16 +86,26 @@ impl Normaliser {
         }
         let may_repeat = call.kind == ToolKind::Function && !entry.whole;
         let tally = &mut self.tally;
-        let passed = entry.args.map(|args| call.read(args, may_repeat, tally)).unwrap_or_default();
+        let passed = entry
+            .args
+            .map(|args| call.read(args, may_repeat, tally))
+            .unwrap_or_default();
         *may_hold |= call.resent.is_holding();
         let started = call.started;
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
-        for args in passed.own.into_iter().chain(held).filter(|args| !args.is_empty()) {
+        for args in passed
+            .own
+            .into_iter()
+            .chain(held)
+            .filter(|args| !args.is_empty())
+        {
             choice.calls.hold(slot, args, |args| {
                 if let Some(slot) = started {
                     let usage = usage.clone();
-                    let extras =
-                        extras.take().unwrap_or_else(|| FrameExtras { usage, ..FrameExtras::default() });
+                    let extras = extras.take().unwrap_or_else(|| FrameExtras {
+                        usage,
+                        ..FrameExtras::default()
+                    });
                     to.delta(index, Delta::ToolArgs { slot, args }, extras);
                 }
             });
@@ -84,7 +117,9 @@ impl Normaliser {
     pub(super) fn pass_held(&mut self, index: u32, state: CallState, to: &mut EncoderOutput<'_>) {
         if let Some(choice) = self.choices.get_mut(index as usize) {
             let pass = |place, held: Text<'_>| send_held(index, place, held, to);
-            choice.calls.pass_held(|_, _| Some(state), &mut self.tally, pass);
+            choice
+                .calls
+                .pass_held(|_, _| Some(state), &mut self.tally, pass);
         }
     }
 
@@ -92,11 +127,19 @@ impl Normaliser {
     /// true if all calls of the choice have a name then.
     pub(super) fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
         let naming = naming(self.envelope.as_ref(), &self.shape);
-        let Some(choice) = self.choices.get_mut(index) else { return true };
-        let OpenCalls { all, started: next, .. } = &mut choice.calls;
+        let Some(choice) = self.choices.get_mut(index) else {
+            return true;
+        };
+        let OpenCalls {
+            all, started: next, ..
+        } = &mut choice.calls;
         let mut named = true;
         let most = if self.shape.one_call { 1 } else { MAX_CALLS };
-        for call in all.iter_mut().take(most).filter(|call| call.started.is_none()) {
+        for call in all
+            .iter_mut()
+            .take(most)
+            .filter(|call| call.started.is_none())
+        {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;

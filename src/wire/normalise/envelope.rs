@@ -25,7 +25,10 @@ pub(super) struct AnswerEnvelope {
 impl AnswerEnvelope {
     /// Creates the envelope from the first head.
     pub(super) fn of(head: &Head<'_>, shape: &Shape, stamp: &Stamp, tally: &mut Tally) -> Self {
-        let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();
+        let engine = head
+            .id
+            .map(|id| id.decoded().into_owned())
+            .unwrap_or_default();
         // The prefix is that of the upstream API; the Responses encoder replaces it when it begins its object.
         let prefix = shape.upstream.id_prefix();
         let id = match engine.as_str() {
@@ -35,15 +38,27 @@ impl AnswerEnvelope {
         if id != engine {
             tally.count(Rule::Id);
         }
-        let said = head.model.map(|model| ident::bounded_name(&model.decoded()).to_owned());
+        let said = head
+            .model
+            .map(|model| ident::bounded_name(&model.decoded()).to_owned());
         let said = said.filter(|model| !model.is_empty());
         let model = match shape.options.model_name.as_str() {
             "upstream" => said.unwrap_or_else(|| shape.model.clone()),
             "requested" => shape.model.clone(),
             alias => alias.to_owned(),
         };
-        let created = head.created.filter(|created| *created > 0).unwrap_or(stamp.now);
-        Self { engine: (engine, head.created), id, created, model, tier: None, fingerprint: None }
+        let created = head
+            .created
+            .filter(|created| *created > 0)
+            .unwrap_or(stamp.now);
+        Self {
+            engine: (engine, head.created),
+            id,
+            created,
+            model,
+            tier: None,
+            fingerprint: None,
+        }
     }
 
     /// Counts a later head that has another id or time.
@@ -59,11 +74,18 @@ impl AnswerEnvelope {
         let mut changed = false;
         if self.tier.is_none() {
             const TIERS: &[&str] = &["auto", "default", "flex", "scale", "priority", "fast"];
-            let tier = head.tier.map(|tier| tier.decoded()).filter(|tier| TIERS.contains(&tier.as_ref()));
+            let tier = head
+                .tier
+                .map(|tier| tier.decoded())
+                .filter(|tier| TIERS.contains(&tier.as_ref()));
             changed |= tier.is_some();
             self.tier = tier.map(|tier| tier.into_owned());
         }
-        let Some(said) = head.fingerprint.map(|said| said.decoded()).filter(|said| !said.is_empty()) else {
+        let Some(said) = head
+            .fingerprint
+            .map(|said| said.decoded())
+            .filter(|said| !said.is_empty())
+        else {
             return changed;
         };
         let options = &shape.options;

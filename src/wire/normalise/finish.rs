@@ -32,7 +32,9 @@ pub(super) fn canonical(
     let is_broken = !is_whole || !called && said == Reason::ToolCalls;
     let at_limit = is_at_limit(shape, usage);
     let reason = match reason {
-        Reason::Stop | Reason::ToolCalls | Reason::FunctionCall if is_cut || is_broken && at_limit => {
+        Reason::Stop | Reason::ToolCalls | Reason::FunctionCall
+            if is_cut || is_broken && at_limit =>
+        {
             tally.count(Rule::HiddenTruncation);
             Reason::Length
         }
@@ -49,7 +51,12 @@ pub(super) fn state_of_calls(said: Reason, shape: &Shape, usage: Option<&Usage>)
     match said {
         Reason::Length | Reason::ContentFilter => CallState::Cut,
         // The usage of several choices does not tell which of them has reached the limit.
-        _ if usage.zip(shape.limit).is_some_and(|(usage, limit)| usage.completion >= limit) => CallState::Cut,
+        _ if usage
+            .zip(shape.limit)
+            .is_some_and(|(usage, limit)| usage.completion >= limit) =>
+        {
+            CallState::Cut
+        }
         _ => CallState::Ended,
     }
 }
@@ -57,5 +64,7 @@ pub(super) fn state_of_calls(said: Reason, shape: &Shape, usage: Option<&Usage>)
 /// Returns true if the only choice has as many tokens as the client allowed.
 fn is_at_limit(shape: &Shape, usage: Option<&Usage>) -> bool {
     let limit = shape.limit.filter(|_| shape.choices == 1);
-    usage.zip(limit).is_some_and(|(usage, limit)| usage.completion >= limit)
+    usage
+        .zip(limit)
+        .is_some_and(|(usage, limit)| usage.completion >= limit)
 }

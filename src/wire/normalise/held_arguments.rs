@@ -40,8 +40,15 @@ impl HeldArguments {
     /// Creates the holder; `None` if the option is off.
     pub(super) fn of(option: RepairArguments) -> Option<Box<Self>> {
         let (value, text) = (Arguments::default(), String::new());
-        (option != RepairArguments::Off)
-            .then(|| Box::new(Self { option, value, text, tried: false, passes: false }))
+        (option != RepairArguments::Off).then(|| {
+            Box::new(Self {
+                option,
+                value,
+                text,
+                tried: false,
+                passes: false,
+            })
+        })
     }
 
     /// Returns the number of bytes held.
@@ -68,7 +75,11 @@ impl HeldArguments {
         let is_text = self.option == RepairArguments::Tail
             && (self.text.len() > LONGEST_TAIL || Tail::of(&self.text) == Tail::Other);
         self.passes = is_text || after.len() > room;
-        let more = if self.passes { std::mem::take(&mut self.text) } else { String::new() };
+        let more = if self.passes {
+            std::mem::take(&mut self.text)
+        } else {
+            String::new()
+        };
         Some(own.to_owned() + &more).filter(|sent| !sent.is_empty())
     }
 
@@ -97,14 +108,22 @@ impl HeldArguments {
         let is_interrupted = state == CallState::Interrupted;
         let may_repair = !(arguments.is_complete() || is_interrupted && self.tried);
         self.tried = true;
-        let end = if state == CallState::Ended { ArgumentsEnd::Said } else { ArgumentsEnd::Unknown };
-        let found = may_repair.then(|| repair::repaired(&self.text, self.option, end)).flatten();
+        let end = if state == CallState::Ended {
+            ArgumentsEnd::Said
+        } else {
+            ArgumentsEnd::Unknown
+        };
+        let found = may_repair
+            .then(|| repair::repaired(&self.text, self.option, end))
+            .flatten();
         if found.is_none() && is_interrupted && !arguments.is_complete() {
             return None;
         }
         self.passes = true;
         let text = std::mem::take(&mut self.text);
-        let Some(found) = found else { return Some(text) };
+        let Some(found) = found else {
+            return Some(text);
+        };
         found.rules.iter().for_each(|rule| tally.count(*rule));
         *arguments = Arguments::default();
         arguments.read(&Text::plain(&found.text));

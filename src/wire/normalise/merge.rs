@@ -50,12 +50,19 @@ struct MergedPart {
 impl Merge {
     /// Creates the state of an answer with this number of choices.
     pub(in crate::wire) fn new(choices: u32) -> Self {
-        Self { parts: vec![MergedPart::default(); choices as usize], ..Self::default() }
+        Self {
+            parts: vec![MergedPart::default(); choices as usize],
+            ..Self::default()
+        }
     }
 
     /// Creates the state of an answer that has some of its choices; the missing ones come from answers of their
     /// own. `past`: summary of the answer so far.
-    pub(in crate::wire) fn after(missing: MissingChoices, prompt_told: bool, past: Summary) -> Self {
+    pub(in crate::wire) fn after(
+        missing: MissingChoices,
+        prompt_told: bool,
+        past: Summary,
+    ) -> Self {
         // The usage of the existing choices is known only as a sum, so the first choice carries it.
         let nothing = |usage: Usage| Usage {
             completion: 0,
@@ -69,10 +76,22 @@ impl Merge {
             let is_given = at < missing.choices;
             let usage = missing.usage.filter(|_| is_given);
             let usage = usage.map(|usage| if at == 0 { usage } else { nothing(usage) });
-            MergedPart { leads: false, introduced: is_given, usage, ended: is_given }
+            MergedPart {
+                leads: false,
+                introduced: is_given,
+                usage,
+                ended: is_given,
+            }
         };
         let parts = (0..missing.requested).map(part).collect();
-        Self { parts, has_head: true, prompt_told, has_content: true, past, ..Self::default() }
+        Self {
+            parts,
+            has_head: true,
+            prompt_told,
+            has_content: true,
+            past,
+            ..Self::default()
+        }
     }
 
     /// Prepares for another answer in the place of this choice's. The head stays as it is: the new answer has a
@@ -103,7 +122,9 @@ impl Merge {
         encoder: &mut dyn Encode,
         out: &mut OutputBuffer,
     ) {
-        let Some(part) = self.parts.get_mut(choice as usize).filter(|_| !self.ended) else { return };
+        let Some(part) = self.parts.get_mut(choice as usize).filter(|_| !self.ended) else {
+            return;
+        };
         match event {
             Event::Head(_) => {
                 part.leads |= !std::mem::replace(&mut self.has_head, true);
@@ -111,8 +132,19 @@ impl Merge {
                     encoder.event(event, out);
                 }
             }
-            Event::Delta { delta: Delta::Role, extras, .. } => self.introduce(choice, extras, encoder, out),
-            Event::Delta { delta, extras, .. } => encoder.event(Event::Delta { choice, delta, extras }, out),
+            Event::Delta {
+                delta: Delta::Role,
+                extras,
+                ..
+            } => self.introduce(choice, extras, encoder, out),
+            Event::Delta { delta, extras, .. } => encoder.event(
+                Event::Delta {
+                    choice,
+                    delta,
+                    extras,
+                },
+                out,
+            ),
             Event::Usage { usage, extras, .. } => {
                 part.usage = Some(usage);
                 if extras.has_unknown_of_chunk() {
@@ -146,8 +178,19 @@ impl Merge {
             if !std::mem::replace(&mut part.introduced, true) {
                 let chunk_extensions = std::mem::take(&mut extras.chunk_extensions);
                 let usage = extras.usage.clone();
-                let extras = FrameExtras { usage, chunk_extensions, ..FrameExtras::default() };
-                encoder.event(Event::Delta { choice: at, delta: Delta::Role, extras }, out);
+                let extras = FrameExtras {
+                    usage,
+                    chunk_extensions,
+                    ..FrameExtras::default()
+                };
+                encoder.event(
+                    Event::Delta {
+                        choice: at,
+                        delta: Delta::Role,
+                        extras,
+                    },
+                    out,
+                );
             }
         }
     }
@@ -160,10 +203,18 @@ impl Merge {
         }
         // A sum with a missing part would be wrong, so no usage is sent.
         let all: Option<Vec<_>> = self.parts.iter().map(|part| part.usage).collect();
-        if let Some(usage) =
-            all.and_then(|all| all.into_iter().reduce(|sum, one| sum.with_shared_prompt(&one)))
-        {
-            encoder.event(Event::Usage { usage, alone: true, extras: self.extras.lend() }, out);
+        if let Some(usage) = all.and_then(|all| {
+            all.into_iter()
+                .reduce(|sum, one| sum.with_shared_prompt(&one))
+        }) {
+            encoder.event(
+                Event::Usage {
+                    usage,
+                    alone: true,
+                    extras: self.extras.lend(),
+                },
+                out,
+            );
         }
         encoder.event(Event::End, out);
     }

@@ -33,10 +33,12 @@ impl RepetitionGuard {
             return false;
         }
         self.unread = 0;
-        self.window.advance(self.window.len().saturating_sub(WINDOW));
+        self.window
+            .advance(self.window.len().saturating_sub(WINDOW));
         let tail = self.window.last_chunk::<TAIL>();
         let earlier = self.window.get(..self.window.len() - 1).zip(tail);
-        let recurs = earlier.is_some_and(|(text, tail)| memchr::memmem::rfind(text, tail).is_some());
+        let recurs =
+            earlier.is_some_and(|(text, tail)| memchr::memmem::rfind(text, tail).is_some());
         recurs && repeats(&self.window, limits)
     }
 }
@@ -68,12 +70,19 @@ fn repeats(text: &[u8], limits: &Guard) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: Guard = Guard { repeats: 4, bytes: 4096, ..Guard::OFF };
+    const LIMITS: Guard = Guard {
+        repeats: 4,
+        bytes: 4096,
+        ..Guard::OFF
+    };
 
     /// Returns after how many bytes the text is found to repeat itself, read in pieces of this size.
     fn found(text: &str, size: usize) -> Option<usize> {
         let mut guard = RepetitionGuard::default();
-        let pieces = text.as_bytes().chunks(size).map(|piece| std::str::from_utf8(piece).unwrap());
+        let pieces = text
+            .as_bytes()
+            .chunks(size)
+            .map(|piece| std::str::from_utf8(piece).unwrap());
         let mut read = 0;
         pieces.into_iter().find_map(|piece| {
             read += piece.len();
@@ -98,9 +107,15 @@ mod tests {
             // The start of the period may end the prose.
             let least = 3000 + (period * 4).max(4096);
             for size in [1, 7, 5000] {
-                let at = found(&(text.clone() + &prose(period).repeat(STEP / period + 1)), size);
+                let at = found(
+                    &(text.clone() + &prose(period).repeat(STEP / period + 1)),
+                    size,
+                );
                 let at = at.unwrap_or_else(|| panic!("{period} {size}"));
-                assert!(at + period >= least && at <= least + period + STEP + size, "{period} {size}: {at}");
+                assert!(
+                    at + period >= least && at <= least + period + STEP + size,
+                    "{period} {size}: {at}"
+                );
             }
         }
     }
@@ -112,7 +127,9 @@ mod tests {
             prose(200_000),
             // Too few times, or too few bytes.
             prose(20_000) + &prose(20_000) + &prose(20_000),
-            (0..200).map(|n| format!("{n}{}", "-".repeat(3000))).collect(),
+            (0..200)
+                .map(|n| format!("{n}{}", "-".repeat(3000)))
+                .collect(),
             // Almost the same.
             (0..2000).map(|n| format!("{line}{n}\n")).collect(),
             // A period that is too long for the window.

@@ -86,9 +86,12 @@ impl Resent {
     fn is_spelled(&self, text: &[u8], piece: &Text<'_>) -> bool {
         let mut whole = text.to_vec();
         piece.append_to(&mut whole);
-        let literal =
-            std::str::from_utf8(&whole).ok().map(|text| Text::json(text).decoded().trim().to_owned());
-        let spelled = literal.as_deref().filter(|literal| literal.starts_with('"'));
+        let literal = std::str::from_utf8(&whole)
+            .ok()
+            .map(|text| Text::json(text).decoded().trim().to_owned());
+        let spelled = literal
+            .as_deref()
+            .filter(|literal| literal.starts_with('"'));
         spelled
             .and_then(Raw::of)
             .and_then(Text::of)
@@ -123,7 +126,11 @@ mod tests {
     fn last(pieces: &[&str]) -> Repetition {
         let mut resent = Resent::default();
         resent.read(&Text::plain(r#"{"a":1}"#));
-        pieces.iter().map(|piece| resent.take(&Text::plain(piece))).last().unwrap()
+        pieces
+            .iter()
+            .map(|piece| resent.take(&Text::plain(piece)))
+            .last()
+            .unwrap()
     }
 
     #[test]
@@ -150,9 +157,15 @@ mod tests {
 
     #[test]
     fn a_long_beginning_is_passed_on() {
-        let (fits, long) = ("[".to_owned() + &"1".repeat(16383), "[".to_owned() + &"1".repeat(16384));
+        let (fits, long) = (
+            "[".to_owned() + &"1".repeat(16383),
+            "[".to_owned() + &"1".repeat(16384),
+        );
         assert_eq!(last(&[&fits]), Repetition::Begun);
         assert_eq!(last(&[&long]), Repetition::Other(None));
-        assert_eq!(last(&[&fits, "1"]), Repetition::Other(Some(long.into_bytes())));
+        assert_eq!(
+            last(&[&fits, "1"]),
+            Repetition::Other(Some(long.into_bytes()))
+        );
     }
 }

@@ -31,8 +31,14 @@ impl Normaliser {
     /// Returns the choices and the usage so far if the answer ended with too few choices; `None` otherwise.
     pub(in crate::wire) fn lacks(&self) -> Option<MissingChoices> {
         let choices = u32::try_from(self.choices.len()).unwrap_or(u32::MAX);
-        let usage = self.usage.filter(|_| self.shape.include_usage || !self.shape.stream);
-        self.lacks_choices.then_some(MissingChoices { choices, requested: self.shape.choices, usage })
+        let usage = self
+            .usage
+            .filter(|_| self.shape.include_usage || !self.shape.stream);
+        self.lacks_choices.then_some(MissingChoices {
+            choices,
+            requested: self.shape.choices,
+            usage,
+        })
     }
 
     /// Reopens the answer, so that it can fail: the missing choices do not come.

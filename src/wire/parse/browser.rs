@@ -8,8 +8,17 @@ use bytes::{BufMut, BytesMut};
 /// required member.
 pub(super) fn item(tool: Browser, arguments: &str) -> Option<String> {
     let Members(members) = Members::of(arguments.trim())?;
-    let get = |key: &str| members.iter().rfind(|(own, _)| own == key).map(|(_, value)| *value);
-    let string = |key: &str| get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
+    let get = |key: &str| {
+        members
+            .iter()
+            .rfind(|(own, _)| own == key)
+            .map(|(_, value)| *value)
+    };
+    let string = |key: &str| {
+        get(key)
+            .and_then(Text::of)
+            .map(|text| text.decoded().into_owned())
+    };
     let action = match tool {
         Browser::Search => [("type", "search".to_owned()), ("query", string("query")?)].to_vec(),
         Browser::Open => {
@@ -35,7 +44,12 @@ pub(super) fn item(tool: Browser, arguments: &str) -> Option<String> {
 
 /// Returns the address of a page: its URL, or `cursor:N` for a page that was opened before.
 fn page(url: Option<String>, cursor: Option<Raw<'_>>) -> Option<String> {
-    let number = |raw: Raw<'_>| raw.get().parse::<i64>().ok().map(|number| format!("cursor:{number}"));
+    let number = |raw: Raw<'_>| {
+        raw.get()
+            .parse::<i64>()
+            .ok()
+            .map(|number| format!("cursor:{number}"))
+    };
     url.or_else(|| cursor.and_then(number))
 }
 
@@ -55,13 +69,21 @@ mod tests {
             (Browser::Search, "news", None),
             (Browser::Search, "[]", None),
             (Browser::Search, r#"{"query": "ne"#, None),
-            (Browser::Open, r#"{"cursor": 3, "id": 2}"#, Some(r#""type":"open_page","url":"cursor:3""#)),
+            (
+                Browser::Open,
+                r#"{"cursor": 3, "id": 2}"#,
+                Some(r#""type":"open_page","url":"cursor:3""#),
+            ),
             (
                 Browser::Open,
                 r#"{"id": "http://a", "cursor": 3}"#,
                 Some(r#""type":"open_page","url":"http://a""#),
             ),
-            (Browser::Open, r#"{"url": "http://a"}"#, Some(r#""type":"open_page","url":"http://a""#)),
+            (
+                Browser::Open,
+                r#"{"url": "http://a"}"#,
+                Some(r#""type":"open_page","url":"http://a""#),
+            ),
             (Browser::Open, r#"{"id": 2}"#, None),
             (Browser::Open, "{}", None),
             (
@@ -71,8 +93,8 @@ mod tests {
             ),
             (Browser::Find, r#"{"cursor": 0}"#, None),
         ] {
-            let expected =
-                expected.map(|action| format!("{{\"type\":\"web_search_call\",\"action\":{{{action}}}}}"));
+            let expected = expected
+                .map(|action| format!("{{\"type\":\"web_search_call\",\"action\":{{{action}}}}}"));
             assert_eq!(item(tool, arguments), expected, "{arguments}");
         }
     }

@@ -2,9 +2,9 @@
 //! (engines F).
 
 use super::calls::format::{
-    COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, HY,
-    INTERNLM, KIMI_K2, LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED,
-    STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
+    COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES,
+    HY, INTERNLM, KIMI_K2, LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC,
+    QWEN3_CODER, SEED, STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
 use std::cell::RefCell;
 
@@ -114,7 +114,11 @@ pub(super) const GPT_OSS: Family = Family {
 
 /// Fields common to Cohere's Command models.
 const COMMAND: Family = Family {
-    think: tags(BlockOpening::OnRequest, "<|START_THINKING|>", "<|END_THINKING|>"),
+    think: tags(
+        BlockOpening::OnRequest,
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+    ),
     calls: &[&COHERE],
     special: Special::All,
     turns: &["<|END_OF_TURN_TOKEN|>"],
@@ -197,7 +201,13 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     // Before `deepseek_v3`, whose name it contains.
     Family {
-        names: &["deepseek_v32", "deepseek_v4", "deepseekv32", "deepseekv4", "deepseek-v4"],
+        names: &[
+            "deepseek_v32",
+            "deepseek_v4",
+            "deepseekv32",
+            "deepseekv4",
+            "deepseek-v4",
+        ],
         models: &["deepseek-v3.2", "deepseek-v4"],
         think: think(BlockOpening::OnRequest),
         calls: &[&DSML],
@@ -389,7 +399,11 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["granite", "granite4", "granite-20b-fc"],
         models: &["granite"],
-        think: tags(BlockOpening::Never, "Here is my thought process:", "Here is my response:"),
+        think: tags(
+            BlockOpening::Never,
+            "Here is my thought process:",
+            "Here is my response:",
+        ),
         calls: &[&GRANITE],
         special: Special::Calls,
         turns: GRANITE_TURNS,
@@ -506,7 +520,17 @@ pub(super) static FAMILIES: &[Family] = &[
 static UNKNOWN: Family = Family {
     names: &["auto"],
     think: think(BlockOpening::Never),
-    calls: &[&TOOL_CALL, &DSML, &DEEPSEEK_V3, &DEEPSEEK_V31, &KIMI_K2, &MISTRAL, &MINIMAX, &INTERNLM, &SEED],
+    calls: &[
+        &TOOL_CALL,
+        &DSML,
+        &DEEPSEEK_V3,
+        &DEEPSEEK_V31,
+        &KIMI_K2,
+        &MISTRAL,
+        &MINIMAX,
+        &INTERNLM,
+        &SEED,
+    ],
     special: Special::Calls,
     turns: &["<|im_end|>", "<｜end▁of▁sentence｜>"],
     ..PLAIN
@@ -620,7 +644,10 @@ mod tests {
                 Form::Tagged(form) => [&[form.end], form.closes].concat(),
                 Form::Literal(form) => vec![form.end],
             });
-            for mark in ends.chain(family.turns.iter().copied()).filter(|mark| !mark.is_empty()) {
+            for mark in ends
+                .chain(family.turns.iter().copied())
+                .filter(|mark| !mark.is_empty())
+            {
                 assert_eq!(Tail::of(mark), Tail::Marks, "{mark}");
             }
         }
@@ -635,7 +662,9 @@ mod tests {
                 "vllm",
                 true,
                 true,
-                Some("--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser hermes"),
+                Some(
+                    "--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser hermes",
+                ),
             ),
             ("sglang", false, true, Some("--tool-call-parser qwen25")),
             ("generic", true, true, None),

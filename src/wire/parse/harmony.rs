@@ -94,7 +94,11 @@ enum MessageKind {
 impl MessageKind {
     /// Returns the kind of a text for no recipient.
     fn of_text(is_thought: bool) -> Self {
-        if is_thought { Self::Reasoning } else { Self::Content }
+        if is_thought {
+            Self::Reasoning
+        } else {
+            Self::Content
+        }
     }
 }
 
@@ -112,16 +116,27 @@ impl<'t> TakenText<'t> {
 
     /// Splits a range of the text at the chunk ends inside it.
     fn parts(self, range: Range<usize>) -> impl Iterator<Item = &'t str> {
-        let inner = self.cuts.iter().copied().filter(move |cut| range.start < *cut && *cut < range.end);
+        let inner = self
+            .cuts
+            .iter()
+            .copied()
+            .filter(move |cut| range.start < *cut && *cut < range.end);
         let mut from = range.start;
-        inner.chain(std::iter::once(range.end)).map(move |to| self.get(std::mem::replace(&mut from, to)..to))
+        inner
+            .chain(std::iter::once(range.end))
+            .map(move |to| self.get(std::mem::replace(&mut from, to)..to))
     }
 }
 
 impl Harmony {
     /// Creates the parser for an answer with these calls.
     pub(super) fn new(calls: HarmonyCalls) -> Self {
-        Self { calls, state: HarmonyState::Between { blank: false }, held: String::new(), cuts: Vec::new() }
+        Self {
+            calls,
+            state: HarmonyState::Between { blank: false },
+            held: String::new(),
+            cuts: Vec::new(),
+        }
     }
 
     /// Parses the next text and emits what is certain; a possible marker or header at its end stays buffered.
@@ -134,7 +149,13 @@ impl Harmony {
         let mut cuts = std::mem::take(&mut self.cuts);
         held.push_str(text);
         cuts.push(held.len());
-        let read = self.take(TakenText { text: &held, cuts: &cuts }, emit);
+        let read = self.take(
+            TakenText {
+                text: &held,
+                cuts: &cuts,
+            },
+            emit,
+        );
         held.drain(..read);
         cuts.retain_mut(|cut| {
             *cut = cut.saturating_sub(read);
@@ -158,8 +179,19 @@ impl Harmony {
     pub(super) fn read_token(&mut self, meant: TokenMeaning, emit: Emit<'_>) {
         let text = match meant {
             TokenMeaning::Marker(marker) => {
-                let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-                return self.marker(TakenText { text: &held, cuts: &cuts }, 0..held.len(), marker, emit);
+                let (held, cuts) = (
+                    std::mem::take(&mut self.held),
+                    std::mem::take(&mut self.cuts),
+                );
+                return self.marker(
+                    TakenText {
+                        text: &held,
+                        cuts: &cuts,
+                    },
+                    0..held.len(),
+                    marker,
+                    emit,
+                );
             }
             TokenMeaning::Text(text) => text,
         };
@@ -169,18 +201,39 @@ impl Harmony {
             && self.held.len() <= HEADER
             && HeaderStart::of(&self.held) != HeaderStart::No;
         if !may_begin {
-            let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-            self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
+            let (held, cuts) = (
+                std::mem::take(&mut self.held),
+                std::mem::take(&mut self.cuts),
+            );
+            self.text(
+                TakenText {
+                    text: &held,
+                    cuts: &cuts,
+                },
+                0..held.len(),
+                emit,
+            );
         }
     }
 
     /// Ends the text and emits the buffered rest. `complete`: the model finished by itself, so that an open header
     /// or browser call ends as at a marker.
     pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
-        let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-        let blank = matches!(self.state, HarmonyState::Between { blank: true }) && held.trim().is_empty();
+        let (held, cuts) = (
+            std::mem::take(&mut self.held),
+            std::mem::take(&mut self.cuts),
+        );
+        let blank =
+            matches!(self.state, HarmonyState::Between { blank: true }) && held.trim().is_empty();
         if !held.is_empty() && !blank {
-            self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
+            self.text(
+                TakenText {
+                    text: &held,
+                    cuts: &cuts,
+                },
+                0..held.len(),
+                emit,
+            );
         }
         match &self.state {
             HarmonyState::Header { .. } if complete => self.open_broken(emit),
@@ -221,7 +274,9 @@ impl Harmony {
             return;
         }
         match &mut self.state {
-            HarmonyState::Between { .. } => self.state = HarmonyState::Message(MessageKind::Content),
+            HarmonyState::Between { .. } => {
+                self.state = HarmonyState::Message(MessageKind::Content)
+            }
             HarmonyState::Header { text, .. } => {
                 let own = from.get(range.clone());
                 let room = own.floor_char_boundary(HEADER.saturating_sub(text.len()));
@@ -241,10 +296,16 @@ impl Harmony {
         if matches!(self.state, HarmonyState::Between { .. }) {
             let own = from.get(text.clone());
             let begins = text.len() <= HEADER && HeaderStart::of(own) == HeaderStart::Yes;
-            let heads = matches!(marker, Marker::Channel | Marker::Constrain | Marker::Message);
+            let heads = matches!(
+                marker,
+                Marker::Channel | Marker::Constrain | Marker::Message
+            );
             let blank = own.trim().is_empty();
             if begins && heads {
-                self.state = HarmonyState::Header { text: own.to_owned(), started: false };
+                self.state = HarmonyState::Header {
+                    text: own.to_owned(),
+                    started: false,
+                };
                 return self.marker_in_header(marker, emit);
             }
             if blank {
@@ -263,10 +324,19 @@ impl Harmony {
 
     fn marker_between(&mut self, marker: Marker, emit: Emit<'_>) {
         self.state = match marker {
-            Marker::Start => HarmonyState::Header { text: String::new(), started: true },
-            Marker::Channel => HarmonyState::Header { text: CHANNEL.to_owned(), started: false },
+            Marker::Start => HarmonyState::Header {
+                text: String::new(),
+                started: true,
+            },
+            Marker::Channel => HarmonyState::Header {
+                text: CHANNEL.to_owned(),
+                started: false,
+            },
             Marker::Message => {
-                self.state = HarmonyState::Header { text: String::new(), started: false };
+                self.state = HarmonyState::Header {
+                    text: String::new(),
+                    started: false,
+                };
                 return self.marker_in_header(marker, emit);
             }
             Marker::Constrain | Marker::Stop => HarmonyState::Between { blank: true },
@@ -274,7 +344,9 @@ impl Harmony {
     }
 
     fn marker_in_header(&mut self, marker: Marker, emit: Emit<'_>) {
-        let HarmonyState::Header { text, started } = &mut self.state else { return };
+        let HarmonyState::Header { text, started } = &mut self.state else {
+            return;
+        };
         let more = match marker {
             Marker::Channel => CHANNEL,
             Marker::Constrain => CONSTRAIN,
@@ -297,20 +369,29 @@ impl Harmony {
 
     /// Opens the message of a completed header. Returns the header's remaining text.
     fn open(&mut self, emit: Emit<'_>) -> String {
-        let HarmonyState::Header { text, started } = &self.state else { return String::new() };
+        let HarmonyState::Header { text, started } = &self.state else {
+            return String::new();
+        };
         let header = Header::read(text, *started);
         emit(Piece::Recognised(Rule::Harmony));
         self.state = HarmonyState::Message(match header.route() {
             Destination::Reasoning => MessageKind::Reasoning,
             Destination::Content => MessageKind::Content,
-            Destination::Call(name) if self.calls.tools.is_empty() || self.calls.tools.contains(name) => {
-                MessageKind::Call { call: HeldCall::new(name, None), is_thought: header.is_thought() }
+            Destination::Call(name)
+                if self.calls.tools.is_empty() || self.calls.tools.contains(name) =>
+            {
+                MessageKind::Call {
+                    call: HeldCall::new(name, None),
+                    is_thought: header.is_thought(),
+                }
             }
             Destination::Call(_) => {
                 emit(Piece::Recognised(Rule::ToolUnknown));
                 MessageKind::of_text(header.is_thought())
             }
-            Destination::Browser(tool) if self.calls.items => MessageKind::Browser(tool, String::new()),
+            Destination::Browser(tool) if self.calls.items => {
+                MessageKind::Browser(tool, String::new())
+            }
             Destination::Browser(_) => MessageKind::Reasoning,
             Destination::Dropped => MessageKind::Dropped,
         });
@@ -328,7 +409,9 @@ impl Harmony {
     /// Sends the held call, if there is one. `end`: its arguments have ended, so that a call without a JSON object is
     /// text; `None` if they were cut.
     fn end_call(&mut self, end: Option<ArgumentsEnd>, emit: Emit<'_>) {
-        let HarmonyState::Message(MessageKind::Call { call, is_thought }) = &mut self.state else { return };
+        let HarmonyState::Message(MessageKind::Call { call, is_thought }) = &mut self.state else {
+            return;
+        };
         let mut read = Arguments::default();
         read.read(&Text::plain(call.arguments()));
         // Only a marker ends a value that is open. No value, and a value said twice, are the normaliser's business.
@@ -339,9 +422,15 @@ impl Harmony {
         let is_call = may_be_call
             || call.is_too_long()
             || end.is_none_or(|end| call.check(self.calls.repair, end, &mut *emit));
-        let other = if is_call { MessageKind::Arguments } else { MessageKind::of_text(*is_thought) };
+        let other = if is_call {
+            MessageKind::Arguments
+        } else {
+            MessageKind::of_text(*is_thought)
+        };
         let state = std::mem::replace(&mut self.state, HarmonyState::Message(other));
-        let HarmonyState::Message(MessageKind::Call { call, .. }) = state else { return };
+        let HarmonyState::Message(MessageKind::Call { call, .. }) = state else {
+            return;
+        };
         if is_call {
             call.send(emit);
         } else {
@@ -376,7 +465,9 @@ impl Harmony {
 
     /// Emits text of the current message as its kind requires.
     fn say(&mut self, text: &str, emit: Emit<'_>) {
-        let HarmonyState::Message(voice) = &mut self.state else { return };
+        let HarmonyState::Message(voice) = &mut self.state else {
+            return;
+        };
         let piece: fn(&str) -> Piece<'_> = match voice {
             MessageKind::Dropped => return,
             MessageKind::Browser(_, arguments) => {
@@ -403,7 +494,9 @@ impl Harmony {
         // same pieces (wire-format 1.3).
         let mut end = text.len();
         let mut tails = Vec::new();
-        while let Some(start) = prefix_at_end(text.get(..end).unwrap_or("")).filter(|_| tails.len() < TAILS) {
+        while let Some(start) =
+            prefix_at_end(text.get(..end).unwrap_or("")).filter(|_| tails.len() < TAILS)
+        {
             tails.push(start..end);
             end = start;
         }
@@ -419,7 +512,9 @@ impl Harmony {
 /// Returns true if a closed value follows itself, as it is or as a JSON string (wire-format 2.5 rule 11).
 fn is_said_twice(arguments: &str) -> bool {
     let end = Arguments::default().read_value(arguments);
-    let Some((value, rest)) = end.and_then(|end| arguments.split_at_checked(end)) else { return false };
+    let Some((value, rest)) = end.and_then(|end| arguments.split_at_checked(end)) else {
+        return false;
+    };
     let rest = rest.trim();
     let quoted = Raw::of(rest).and_then(Text::of);
     rest == value.trim() || quoted.is_some_and(|text| text.decoded() == value.trim())
@@ -447,7 +542,10 @@ fn prefix_at_end(text: &str) -> Option<usize> {
     let from = text.len().saturating_sub(LONGEST - 1);
     let at = from + memchr::memrchr(b'<', text.as_bytes().get(from..)?)?;
     let rest = text.get(at..)?;
-    MARKERS.iter().any(|(spelling, _)| spelling.starts_with(rest)).then_some(at)
+    MARKERS
+        .iter()
+        .any(|(spelling, _)| spelling.starts_with(rest))
+        .then_some(at)
 }
 
 #[cfg(test)]
@@ -476,12 +574,18 @@ mod tests {
         }
 
         fn list(&self) -> Vec<String> {
-            self.0.iter().map(|(kind, text)| format!("{kind} {text}").trim_end().to_owned()).collect()
+            self.0
+                .iter()
+                .map(|(kind, text)| format!("{kind} {text}").trim_end().to_owned())
+                .collect()
         }
     }
 
     fn parser(items: bool) -> Harmony {
-        Harmony::new(HarmonyCalls { items, ..HarmonyCalls::default() })
+        Harmony::new(HarmonyCalls {
+            items,
+            ..HarmonyCalls::default()
+        })
     }
 
     /// Returns what a text is parsed to, in one piece and character by character.
@@ -493,7 +597,11 @@ mod tests {
             said.list()
         };
         let whole = parse(&mut std::iter::once(text));
-        assert_eq!(parse(&mut text.split_inclusive(|_: char| true)), whole, "{text}");
+        assert_eq!(
+            parse(&mut text.split_inclusive(|_: char| true)),
+            whole,
+            "{text}"
+        );
         whole
     }
 
@@ -501,13 +609,25 @@ mod tests {
     fn what_has_no_end() {
         let search = r#"<|channel|>commentary to=browser.search<|message|>{"query":"q"}"#;
         for (text, complete, expected) in [
-            ("<|channel|>analysis<|message|>r<|end|>", true, &["reasoning r", "end"][..]),
+            (
+                "<|channel|>analysis<|message|>r<|end|>",
+                true,
+                &["reasoning r", "end"][..],
+            ),
             ("<|channel|>analysis<|message|>r", true, &["reasoning r"]),
-            ("<|channel|>final<|message|>a < b <|", true, &["content a < b <|"]),
+            (
+                "<|channel|>final<|message|>a < b <|",
+                true,
+                &["content a < b <|"],
+            ),
             // A browser call counts only if the model has finished it.
             (search, false, &[]),
             // White space between two messages belongs to none.
-            ("<|channel|>final<|message|>a<|end|> \n", true, &["content a", "end"]),
+            (
+                "<|channel|>final<|message|>a<|end|> \n",
+                true,
+                &["content a", "end"],
+            ),
             // Text without a header is the answer.
             ("plain", true, &["content plain"]),
             ("a<|constrain|>b", true, &["content a", "end", "content b"]),
@@ -518,7 +638,11 @@ mod tests {
                 true,
                 &["content a", "end", "content x"],
             ),
-            ("<|constrain|>json to=functions.f<|message|>{}", true, &["call f", "arguments {}"]),
+            (
+                "<|constrain|>json to=functions.f<|message|>{}",
+                true,
+                &["call f", "arguments {}"],
+            ),
             ("<|constrain|>b", true, &["content b"]),
         ] {
             assert_eq!(said(text, complete), expected, "{text}");
@@ -534,19 +658,31 @@ mod tests {
             harmony.route(next)
         };
         assert_eq!(route("", "a"), None);
-        assert_eq!(route("<|channel|>analysis<|message|>", "a"), Some(TextRoute::Reasoning));
+        assert_eq!(
+            route("<|channel|>analysis<|message|>", "a"),
+            Some(TextRoute::Reasoning)
+        );
         assert_eq!(route("b", "a<"), None);
         assert_eq!(route("b<", "a"), None);
-        assert_eq!(route(" b<|end|><|channel|>final<|message|>", "a"), Some(TextRoute::Content));
+        assert_eq!(
+            route(" b<|end|><|channel|>final<|message|>", "a"),
+            Some(TextRoute::Content)
+        );
         assert_eq!(route("b", "a<"), None);
         assert_eq!(route("b<|", "a"), None);
-        assert_eq!(route("<|end|><|start|>assistant to=functions.f<|message|>", "a"), None);
+        assert_eq!(
+            route("<|end|><|start|>assistant to=functions.f<|message|>", "a"),
+            None
+        );
     }
 
     #[test]
     fn browser_calls_have_a_limit() {
         let call = |length: usize| {
-            format!("<|channel|>commentary to=browser.search<|message|>{}<|call|>", "a".repeat(length))
+            format!(
+                "<|channel|>commentary to=browser.search<|message|>{}<|call|>",
+                "a".repeat(length)
+            )
         };
         let kinds = |text: &str| {
             let (mut harmony, mut said) = (parser(true), Said::default());

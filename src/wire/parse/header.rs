@@ -57,7 +57,9 @@ impl Header {
         for piece in plain.split_inclusive(char::is_whitespace) {
             let word = piece.trim_end();
             if word.is_empty() {
-                header.rest.push_str(if header.rest.is_empty() { "" } else { piece });
+                header
+                    .rest
+                    .push_str(if header.rest.is_empty() { "" } else { piece });
                 continue;
             }
             let first = words == 0 && author.is_none();
@@ -65,7 +67,10 @@ impl Header {
                 author = Some(word);
                 continue;
             }
-            if let Some(recipient) = word.strip_prefix("to=").filter(|_| header.recipient.is_none()) {
+            if let Some(recipient) = word
+                .strip_prefix("to=")
+                .filter(|_| header.recipient.is_none())
+            {
                 header.recipient = Some(recipient.to_owned());
                 continue;
             }
@@ -90,7 +95,9 @@ impl Header {
         let mut parts = text.split(CHANNEL);
         left.push_str(parts.next().unwrap_or(""));
         for part in parts {
-            let end = part.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(part.len());
+            let end = part
+                .find(|c: char| c.is_whitespace() || c == '<')
+                .unwrap_or(part.len());
             let (channel, after) = part.split_at(end);
             self.channel = Some(channel.to_owned());
             left.push_str(after);
@@ -112,7 +119,9 @@ impl Header {
             (_, Some("browser.open")) => Destination::Browser(Browser::Open),
             (_, Some("browser.find")) => Destination::Browser(Browser::Find),
             (_, Some(recipient)) => {
-                let name = recipient.strip_prefix("functions.").filter(|name| !name.is_empty());
+                let name = recipient
+                    .strip_prefix("functions.")
+                    .filter(|name| !name.is_empty());
                 // A recipient that is a function means a call, on any channel but `final` and also without a
                 // channel.
                 name.map_or(Destination::Reasoning, Destination::Call)
@@ -166,11 +175,19 @@ impl HeaderStart {
         if "to=".starts_with(rest) {
             return Self::Part;
         }
-        let Some(recipient) = rest.strip_prefix("to=") else { return Self::No };
+        let Some(recipient) = rest.strip_prefix("to=") else {
+            return Self::No;
+        };
         let mut words = recipient.split_whitespace();
         let named = !recipient.starts_with(char::is_whitespace) && words.next().is_some();
-        let kind = words.next().is_none_or(|kind| kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-        if named && kind && words.next().is_none() { Self::Yes } else { Self::No }
+        let kind = words
+            .next()
+            .is_none_or(|kind| kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        if named && kind && words.next().is_none() {
+            Self::Yes
+        } else {
+            Self::No
+        }
     }
 }
 
@@ -183,34 +200,118 @@ mod tests {
     const ROUTES: &[(&str, bool, Destination<'_>)] = &[
         ("<|channel|>analysis", false, Destination::Reasoning),
         ("<|channel|>final", false, Destination::Content),
-        ("assistant<|channel|>final <|constrain|>json", true, Destination::Content),
-        ("<|channel|>final to=functions.f", false, Destination::Content),
+        (
+            "assistant<|channel|>final <|constrain|>json",
+            true,
+            Destination::Content,
+        ),
+        (
+            "<|channel|>final to=functions.f",
+            false,
+            Destination::Content,
+        ),
         ("<|channel|>commentary", false, Destination::Content),
-        ("<|channel|>commentary to=functions.f <|constrain|>json", false, Destination::Call("f")),
-        ("<|channel|>commentary to=functions.f<|constrain|>json", false, Destination::Call("f")),
-        ("<|channel|>analysis to=functions.f code", false, Destination::Call("f")),
-        (" to=functions.f<|channel|>commentary json", false, Destination::Call("f")),
-        ("assistant to=functions.a.b<|channel|>commentary", true, Destination::Call("a.b")),
-        ("<|channel|>commentary functions.f json", false, Destination::Call("f")),
-        ("<|channel|>commentary json functions.f", false, Destination::Content),
-        ("<|channel|>commentary to=functions.functions.f", false, Destination::Call("functions.f")),
-        ("<|channel|>commentary to=functions.", false, Destination::Reasoning),
+        (
+            "<|channel|>commentary to=functions.f <|constrain|>json",
+            false,
+            Destination::Call("f"),
+        ),
+        (
+            "<|channel|>commentary to=functions.f<|constrain|>json",
+            false,
+            Destination::Call("f"),
+        ),
+        (
+            "<|channel|>analysis to=functions.f code",
+            false,
+            Destination::Call("f"),
+        ),
+        (
+            " to=functions.f<|channel|>commentary json",
+            false,
+            Destination::Call("f"),
+        ),
+        (
+            "assistant to=functions.a.b<|channel|>commentary",
+            true,
+            Destination::Call("a.b"),
+        ),
+        (
+            "<|channel|>commentary functions.f json",
+            false,
+            Destination::Call("f"),
+        ),
+        (
+            "<|channel|>commentary json functions.f",
+            false,
+            Destination::Content,
+        ),
+        (
+            "<|channel|>commentary to=functions.functions.f",
+            false,
+            Destination::Call("functions.f"),
+        ),
+        (
+            "<|channel|>commentary to=functions.",
+            false,
+            Destination::Reasoning,
+        ),
         ("<|channel|>commentary to=", false, Destination::Content),
-        ("<|channel|>analysis to=browser.search code", false, Destination::Browser(Search)),
-        ("<|channel|>commentary browser.open", false, Destination::Browser(Open)),
-        ("<|channel|>x to=browser.find", false, Destination::Browser(Find)),
-        ("<|channel|>commentary to=browser.close", false, Destination::Reasoning),
-        ("<|channel|>commentary python", false, Destination::Reasoning),
-        ("<|channel|>commentary to=container.exec", false, Destination::Reasoning),
+        (
+            "<|channel|>analysis to=browser.search code",
+            false,
+            Destination::Browser(Search),
+        ),
+        (
+            "<|channel|>commentary browser.open",
+            false,
+            Destination::Browser(Open),
+        ),
+        (
+            "<|channel|>x to=browser.find",
+            false,
+            Destination::Browser(Find),
+        ),
+        (
+            "<|channel|>commentary to=browser.close",
+            false,
+            Destination::Reasoning,
+        ),
+        (
+            "<|channel|>commentary python",
+            false,
+            Destination::Reasoning,
+        ),
+        (
+            "<|channel|>commentary to=container.exec",
+            false,
+            Destination::Reasoning,
+        ),
         ("assistant", true, Destination::Content),
         ("<|channel|>new", true, Destination::Content),
         ("", false, Destination::Content),
         ("user", true, Destination::Dropped),
         ("user<|channel|>final", true, Destination::Dropped),
-        ("functions.f to=assistant<|channel|>commentary", true, Destination::Dropped),
-        ("<|channel|>analysis to=assistant", false, Destination::Reasoning),
-        (" to=assistant<|channel|>analysis", true, Destination::Reasoning),
-        ("<|channel|>analysis<|channel|>final", false, Destination::Content),
+        (
+            "functions.f to=assistant<|channel|>commentary",
+            true,
+            Destination::Dropped,
+        ),
+        (
+            "<|channel|>analysis to=assistant",
+            false,
+            Destination::Reasoning,
+        ),
+        (
+            " to=assistant<|channel|>analysis",
+            true,
+            Destination::Reasoning,
+        ),
+        (
+            "<|channel|>analysis<|channel|>final",
+            false,
+            Destination::Content,
+        ),
     ];
 
     #[test]
@@ -223,9 +324,17 @@ mod tests {
     #[test]
     fn what_is_no_header_is_text() {
         for (text, started, expected) in [
-            ("<|channel|>analysis We  need\n to think", false, "We  need\n to think"),
+            (
+                "<|channel|>analysis We  need\n to think",
+                false,
+                "We  need\n to think",
+            ),
             ("<|channel|>final<|constrain|>{\"a\":1}", false, "{\"a\":1}"),
-            ("assistant to=functions.f<|channel|>commentary json{}", true, "json{}"),
+            (
+                "assistant to=functions.f<|channel|>commentary json{}",
+                true,
+                "json{}",
+            ),
             ("assistant assistant", true, "assistant"),
             ("<|channel|>final to=x to=y", false, "to=y"),
             ("user Hi", false, "user Hi"),

@@ -62,7 +62,14 @@ mod tests {
             let mut held = Held::default();
             held.keep(rest.to_owned(), ignores_blank);
             assert_eq!(held.add_blank(text), expected, "{rest:?} {text:?}");
-            assert_eq!(held.take(), if expected { rest.to_owned() + text } else { rest.to_owned() });
+            assert_eq!(
+                held.take(),
+                if expected {
+                    rest.to_owned() + text
+                } else {
+                    rest.to_owned()
+                }
+            );
             assert!(!held.add_blank(" "), "nothing is held");
         }
     }

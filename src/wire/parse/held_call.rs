@@ -19,7 +19,11 @@ pub(super) struct HeldCall {
 impl HeldCall {
     /// Creates the call; `id` is the one that the model wrote, if any.
     pub(super) fn new(name: &str, id: Option<&str>) -> Self {
-        Self { name: name.to_owned(), id: id.map(str::to_owned), arguments: String::new() }
+        Self {
+            name: name.to_owned(),
+            id: id.map(str::to_owned),
+            arguments: String::new(),
+        }
     }
 
     /// Adds a piece of the arguments.
@@ -39,11 +43,21 @@ impl HeldCall {
 
     /// Checks the arguments, which have ended, and repairs them if the option says so. Returns false if they are no
     /// JSON object: the call is text then, and counted.
-    pub(super) fn check(&mut self, option: RepairArguments, end: ArgumentsEnd, emit: Emit<'_>) -> bool {
+    pub(super) fn check(
+        &mut self,
+        option: RepairArguments,
+        end: ArgumentsEnd,
+        emit: Emit<'_>,
+    ) -> bool {
         let is_object = self.arguments.trim_start().starts_with('{');
-        let repaired = is_object.then(|| repair::repaired(&self.arguments, option, end)).flatten();
+        let repaired = is_object
+            .then(|| repair::repaired(&self.arguments, option, end))
+            .flatten();
         if let Some(repaired) = repaired {
-            repaired.rules.iter().for_each(|rule| emit(Piece::Recognised(*rule)));
+            repaired
+                .rules
+                .iter()
+                .for_each(|rule| emit(Piece::Recognised(*rule)));
             self.arguments = repaired.text;
             return true;
         }
@@ -56,7 +70,10 @@ impl HeldCall {
 
     /// Sends the call as far as it has come.
     pub(super) fn send(self, emit: Emit<'_>) {
-        emit(Piece::Call { name: &self.name, id: self.id.as_deref() });
+        emit(Piece::Call {
+            name: &self.name,
+            id: self.id.as_deref(),
+        });
         if !self.arguments.is_empty() {
             emit(Piece::Arguments(&self.arguments));
         }

@@ -33,15 +33,23 @@ impl Markers {
     /// Creates the set. Empty markers never match, but keep their index.
     pub(super) fn new<'m>(all: impl IntoIterator<Item = &'m str>) -> Self {
         let all: Box<[Box<str>]> = all.into_iter().map(Into::into).collect();
-        let mut firsts: Vec<u8> = all.iter().filter_map(|marker| marker.bytes().next()).collect();
+        let mut firsts: Vec<u8> = all
+            .iter()
+            .filter_map(|marker| marker.bytes().next())
+            .collect();
         firsts.sort_unstable();
         firsts.dedup();
-        Self { all, firsts: firsts.into() }
+        Self {
+            all,
+            firsts: firsts.into(),
+        }
     }
 
     /// Returns true if a marker begins with white space.
     pub(super) fn begin_blank(&self) -> bool {
-        self.all.iter().any(|marker| marker.starts_with(char::is_whitespace))
+        self.all
+            .iter()
+            .any(|marker| marker.starts_with(char::is_whitespace))
     }
 
     /// Returns the length of a marker in bytes; 0 if the index is unknown.
@@ -51,7 +59,11 @@ impl Markers {
 
     /// Returns the length of the longest marker in bytes; 0 for an empty set.
     pub(super) fn longest(&self) -> usize {
-        self.all.iter().map(|marker| marker.len()).max().unwrap_or(0)
+        self.all
+            .iter()
+            .map(|marker| marker.len())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the byte offset of the first occurrence of one marker in a text.
@@ -87,7 +99,9 @@ impl Markers {
     /// Returns the result for a marker that begins at byte `place`; `None` if no marker has that first byte.
     pub(super) fn at_boundary(&self, text: &str, place: usize) -> Option<MarkerMatch> {
         let first = *text.as_bytes().get(place)?;
-        self.firsts.contains(&first).then(|| self.match_at_start(text.get(place..).unwrap_or("")))
+        self.firsts
+            .contains(&first)
+            .then(|| self.match_at_start(text.get(place..).unwrap_or("")))
     }
 
     fn next(&self, text: &str, from: usize) -> Option<usize> {
@@ -105,12 +119,23 @@ impl Markers {
 /// Returns which of the marks the text begins with; of several, the longest. A match that more text could extend to
 /// a longer mark is reported as partial; empty marks never match.
 pub(super) fn match_start<M: AsRef<str>>(text: &str, marks: &[M]) -> MarkerMatch {
-    let all = || marks.iter().map(AsRef::as_ref).enumerate().filter(|(_, mark)| !mark.is_empty());
-    let longest = all().filter(|(_, mark)| text.starts_with(mark)).max_by_key(|(_, mark)| mark.len());
+    let all = || {
+        marks
+            .iter()
+            .map(AsRef::as_ref)
+            .enumerate()
+            .filter(|(_, mark)| !mark.is_empty())
+    };
+    let longest = all()
+        .filter(|(_, mark)| text.starts_with(mark))
+        .max_by_key(|(_, mark)| mark.len());
     if all().any(|(_, mark)| mark.len() > text.len() && mark.starts_with(text)) {
         return MarkerMatch::Partial(0);
     }
-    longest.map_or(MarkerMatch::Nowhere, |(marker, _)| MarkerMatch::At { at: 0, marker })
+    longest.map_or(MarkerMatch::Nowhere, |(marker, _)| MarkerMatch::At {
+        at: 0,
+        marker,
+    })
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ mod wrapper;
 use super::Shape;
 use super::decode::EventSink;
 use super::event::{
-    ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason, TokenLogprob, ToolEntry,
-    ToolKind,
+    ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason, TokenLogprob,
+    ToolEntry, ToolKind,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
@@ -158,10 +158,18 @@ impl Undecided {
     /// Selects the reader by the beginning of the text. Returns `None` while the text is still a prefix of a Harmony
     /// beginning.
     fn decided(&mut self, beginning: &str) -> Option<Reader> {
-        if Self::BEGINNINGS.iter().any(|harmony| beginning.starts_with(harmony)) {
-            return Some(Reader::Harmony(Box::new(Harmony::new(std::mem::take(&mut self.calls))), None));
+        if Self::BEGINNINGS
+            .iter()
+            .any(|harmony| beginning.starts_with(harmony))
+        {
+            return Some(Reader::Harmony(
+                Box::new(Harmony::new(std::mem::take(&mut self.calls))),
+                None,
+            ));
         }
-        let is_open = Self::BEGINNINGS.iter().any(|harmony| harmony.starts_with(beginning));
+        let is_open = Self::BEGINNINGS
+            .iter()
+            .any(|harmony| harmony.starts_with(beginning));
         (!is_open).then(|| self.settled())
     }
 
@@ -216,10 +224,22 @@ impl Parsing {
     pub(super) fn unparsed(&self) -> Option<Unparsed> {
         let found = self.found;
         if let Some(family) = self.script.refused_family() {
-            return Some(Unparsed { family, found: UnparsedKinds { calls: true, ..found } });
+            return Some(Unparsed {
+                family,
+                found: UnparsedKinds {
+                    calls: true,
+                    ..found
+                },
+            });
         }
-        let family = self.script.guessed_family().filter(|_| found.reasoning || found.calls)?;
-        Some(Unparsed { family: if found.harmony { &GPT_OSS } else { family }, found })
+        let family = self
+            .script
+            .guessed_family()
+            .filter(|_| found.reasoning || found.calls)?;
+        Some(Unparsed {
+            family: if found.harmony { &GPT_OSS } else { family },
+            found,
+        })
     }
 
     /// Returns true if the engine itself has sent reasoning separately from the text.
@@ -309,15 +329,24 @@ impl Parsing {
     /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.max_choices && choice >= self.choices.len() {
-            let Self { script, items, continues_text, .. } = self;
+            let Self {
+                script,
+                items,
+                continues_text,
+                ..
+            } = self;
             let new = || {
                 let mut reader = script.reader(*items);
                 if *continues_text
-                    && let Reader::Text(text) | Reader::Undecided(Undecided { text, .. }) = &mut reader
+                    && let Reader::Text(text) | Reader::Undecided(Undecided { text, .. }) =
+                        &mut reader
                 {
                     text.expect_answer();
                 }
-                Choice { reader, calls: FoundCalls::default() }
+                Choice {
+                    reader,
+                    calls: FoundCalls::default(),
+                }
             };
             self.choices.resize_with(choice + 1, new);
         }
@@ -326,7 +355,9 @@ impl Parsing {
 
     /// Returns the reader of a choice that has been created before, else `None`.
     fn existing_reader(&mut self, choice: usize) -> Option<&mut Reader> {
-        self.choices.get_mut(choice).map(|choice| &mut choice.reader)
+        self.choices
+            .get_mut(choice)
+            .map(|choice| &mut choice.reader)
     }
 
     /// Queues the token ids of a chunk without text until content or the end of the choice arrives.
@@ -398,7 +429,8 @@ impl Parsing {
             extras.tokens_read = true;
             return self.emit_with_extras(choice, extras, to, |reader, emit| {
                 if let Reader::Harmony(reader, _) = reader {
-                    all.into_iter().for_each(|meant| reader.read_token(meant, emit));
+                    all.into_iter()
+                        .for_each(|meant| reader.read_token(meant, emit));
                 }
             });
         }
@@ -409,23 +441,35 @@ impl Parsing {
             to.count_rule(Rule::ReasoningPromoted);
         }
         let tokens = match extras.logprobs.take() {
-            Some(Logprobs::Tokens { content: Some(tokens), refusal: None })
-                if concatenate_to(&tokens, &text) =>
-            {
-                tokens
+            Some(Logprobs::Tokens {
+                content: Some(tokens),
+                refusal: None,
+            }) if concatenate_to(&tokens, &text) => tokens,
+            logprobs => {
+                return self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to);
             }
-            logprobs => return self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to),
         };
         for token in tokens {
             let text = token.token.decoded();
-            let logprobs = Some(Logprobs::Tokens { content: Some(vec![token]), refusal: None });
+            let logprobs = Some(Logprobs::Tokens {
+                content: Some(vec![token]),
+                refusal: None,
+            });
             extras = self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to);
             if extras.logprobs.is_some() {
                 // The token produced no piece yet. Its logprobs go out on a bare delta, as for its own chunk;
                 // otherwise those of the next token would replace them.
                 let (logprobs, usage) = (extras.logprobs.take(), extras.usage.clone());
-                let alone = FrameExtras { logprobs, usage, ..FrameExtras::default() };
-                to.delta(u32::try_from(choice).unwrap_or(u32::MAX), Delta::Bare, alone);
+                let alone = FrameExtras {
+                    logprobs,
+                    usage,
+                    ..FrameExtras::default()
+                };
+                to.delta(
+                    u32::try_from(choice).unwrap_or(u32::MAX),
+                    Delta::Bare,
+                    alone,
+                );
             }
         }
         extras
@@ -471,9 +515,12 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        let extras = self.release(choice, extras, to, |reader, emit| reader.end(complete, emit));
+        let extras = self.release(choice, extras, to, |reader, emit| {
+            reader.end(complete, emit)
+        });
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
-        let breaks_off = |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
+        let breaks_off =
+            |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
         if self.choices.get(choice).is_some_and(breaks_off) {
             // The text ends before the arguments: an open object says so.
             return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
@@ -491,7 +538,14 @@ impl Parsing {
         release: impl FnOnce(&mut Reader, Emit<'_>),
     ) -> FrameExtras<'a> {
         let usage = extras.usage.clone();
-        let mut emitter = self.emitter(choice, FrameExtras { usage, ..FrameExtras::default() }, to);
+        let mut emitter = self.emitter(
+            choice,
+            FrameExtras {
+                usage,
+                ..FrameExtras::default()
+            },
+            to,
+        );
         if let Some(choice) = self.choices.get_mut(choice) {
             release(&mut choice.reader, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
@@ -514,7 +568,11 @@ impl Parsing {
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
-            calls: self.choices.get(choice).map(|choice| choice.calls).unwrap_or_default(),
+            calls: self
+                .choices
+                .get(choice)
+                .map(|choice| choice.calls)
+                .unwrap_or_default(),
             has_emitted: false,
         }
     }
@@ -547,7 +605,10 @@ impl Reader {
         match self {
             Self::Harmony(reader, tokens) => {
                 let waiting = tokens.as_mut().map(Tokens::end);
-                waiting.into_iter().flatten().for_each(|meant| reader.read_token(meant, emit));
+                waiting
+                    .into_iter()
+                    .flatten()
+                    .for_each(|meant| reader.read_token(meant, emit));
                 reader.end(complete, emit);
             }
             Self::Text(reader) => reader.end(emit),
@@ -601,7 +662,10 @@ impl<'a> PieceEmitter<'a, '_> {
             Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
             Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
             Piece::Call { name, id } => {
-                self.calls = FoundCalls { count: self.calls.count + 1, is_bare: true };
+                self.calls = FoundCalls {
+                    count: self.calls.count + 1,
+                    is_bare: true,
+                };
                 self.found.calls |= self.found.harmony;
                 self.tool(Some(name), id, None);
             }
@@ -621,7 +685,8 @@ impl<'a> PieceEmitter<'a, '_> {
             Piece::MessageEnd => {
                 self.calls.is_bare = false;
                 if self.items {
-                    self.to.delta(self.choice, Delta::Break, FrameExtras::default());
+                    self.to
+                        .delta(self.choice, Delta::Break, FrameExtras::default());
                 }
             }
         }
@@ -634,17 +699,32 @@ impl<'a> PieceEmitter<'a, '_> {
 
     fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
         let extras = self.take_extras();
-        let (name, id, args) = (name.map(Text::plain), id.map(Text::plain), args.map(Text::plain));
+        let (name, id, args) = (
+            name.map(Text::plain),
+            id.map(Text::plain),
+            args.map(Text::plain),
+        );
         let kind = ToolKind::Function;
         // Each call gets its own index: ids that the model writes are not reliable.
         let index = self.calls.count.checked_sub(1);
-        let entry = ToolEntry { index, id, name, namespace: None, args, kind, whole: false };
+        let entry = ToolEntry {
+            index,
+            id,
+            name,
+            namespace: None,
+            args,
+            kind,
+            whole: false,
+        };
         self.extras = self.to.tool(self.choice, entry, extras);
     }
 
     fn take_extras(&mut self) -> FrameExtras<'a> {
         self.has_emitted = true;
-        FrameExtras { usage: self.usage.clone(), ..std::mem::take(&mut self.extras) }
+        FrameExtras {
+            usage: self.usage.clone(),
+            ..std::mem::take(&mut self.extras)
+        }
     }
 }
 
@@ -656,9 +736,17 @@ mod tests {
     const TOOLS: &str = r#"[{"function":{"name":"f","parameters":{"properties":{"a":{"type":"integer"},"b":{"type":"string"}}}}},{"function":{"name":"g"}}]"#;
 
     fn reader(parser: &str, tools: &str) -> Reader {
-        let options = Options { parser: Parser::Family(parser.to_owned()), ..Options::default() };
-        let offer = OutputConstraints { tools, ..OutputConstraints::default() };
-        TextFormat::of(&options, "", offer, EngineParsers::default()).unwrap().reader(false)
+        let options = Options {
+            parser: Parser::Family(parser.to_owned()),
+            ..Options::default()
+        };
+        let offer = OutputConstraints {
+            tools,
+            ..OutputConstraints::default()
+        };
+        TextFormat::of(&options, "", offer, EngineParsers::default())
+            .unwrap()
+            .reader(false)
     }
 
     /// Adds a piece: reasoning in `(…)`, content as it is, a call's name in `[…]` and its arguments after it.
@@ -684,25 +772,52 @@ mod tests {
             said.replace(")(", "")
         };
         let whole = parse(&mut std::iter::once(text));
-        assert_eq!(parse(&mut text.split_inclusive(|_: char| true)), whole, "{parser}: {text}");
+        assert_eq!(
+            parse(&mut text.split_inclusive(|_: char| true)),
+            whole,
+            "{parser}: {text}"
+        );
         whole
     }
 
     #[test]
     fn calls_in_json() {
-        let (f, g) = (r#"{"name": "f", "arguments": {"a": 1}}"#, r#"{"name": "g", "arguments": {}}"#);
+        let (f, g) = (
+            r#"{"name": "f", "arguments": {"a": 1}}"#,
+            r#"{"name": "g", "arguments": {}}"#,
+        );
         for (parser, text, expected) in [
-            ("hermes", format!("<tool_call>{f}</tool_call>"), r#"[f]{"a": 1}"#),
+            (
+                "hermes",
+                format!("<tool_call>{f}</tool_call>"),
+                r#"[f]{"a": 1}"#,
+            ),
             ("hermes", format!("<tool_call>{f}"), r#"[f]{"a": 1}"#),
-            ("hermes", format!("<tool_call>{f}</tool_c"), r#"[f]{"a": 1}"#),
-            ("hermes", format!("<tool_call>{f}</tool_call> and"), r#"[f]{"a": 1} and"#),
+            (
+                "hermes",
+                format!("<tool_call>{f}</tool_c"),
+                r#"[f]{"a": 1}"#,
+            ),
+            (
+                "hermes",
+                format!("<tool_call>{f}</tool_call> and"),
+                r#"[f]{"a": 1} and"#,
+            ),
             (
                 "hermes",
                 r#"<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>"#.to_owned(),
                 r#"[f]{"a": 1}"#,
             ),
-            ("hermes", r#"<tool_call>{"name": "f", "arguments": {"a": 1"#.to_owned(), r#"[f]{"a": 1"#),
-            ("hermes", r#"<tool_call>{"name": "f"}</tool_call>"#.to_owned(), "[f]{}"),
+            (
+                "hermes",
+                r#"<tool_call>{"name": "f", "arguments": {"a": 1"#.to_owned(),
+                r#"[f]{"a": 1"#,
+            ),
+            (
+                "hermes",
+                r#"<tool_call>{"name": "f"}</tool_call>"#.to_owned(),
+                "[f]{}",
+            ),
             // The text ends within the end marker.
             (
                 "hermes",
@@ -715,18 +830,30 @@ mod tests {
                 r#"[f]{"b": "</tool_c"#,
             ),
             // These are no calls.
-            ("hermes", r#"<tool_call>{"name": "f""#.to_owned(), r#"<tool_call>{"name": "f""#),
+            (
+                "hermes",
+                r#"<tool_call>{"name": "f""#.to_owned(),
+                r#"<tool_call>{"name": "f""#,
+            ),
             (
                 "hermes",
                 r#"<tool_call>{"name": 1}</tool_call>"#.to_owned(),
                 r#"<tool_call>{"name": 1}</tool_call>"#,
             ),
             ("hermes", "<tool_call>".to_owned(), "<tool_call>"),
-            ("mistral", format!("[TOOL_CALLS][{f}, {g}]"), r#"[f]{"a": 1}[g]{}"#),
+            (
+                "mistral",
+                format!("[TOOL_CALLS][{f}, {g}]"),
+                r#"[f]{"a": 1}[g]{}"#,
+            ),
             ("mistral", format!("[TOOL_CALLS][{f},]"), r#"[f]{"a": 1}"#),
             ("mistral", format!("[TOOL_CALLS][{f}"), r#"[f]{"a": 1}"#),
             ("llama3_json", format!("{f}; {g}"), r#"[f]{"a": 1}[g]{}"#),
-            ("llama3_json", format!("{f}! {g}"), &format!(r#"[f]{{"a": 1}}! {g}"#)),
+            (
+                "llama3_json",
+                format!("{f}! {g}"),
+                &format!(r#"[f]{{"a": 1}}! {g}"#),
+            ),
             ("llama3_json", format!("{f};"), r#"[f]{"a": 1};"#),
         ] {
             assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
@@ -763,16 +890,22 @@ mod tests {
             ("f(a=1)\ng()\n</function_calls>", r#"[f]{"a": 1}[g]{}"#),
             ("[f(a=1), and more", r#"[f]{"a": 1}, and more"#),
         ] {
-            assert_eq!(parsed("olmo3", &format!("</think><function_calls>{text}")), expected, "{text}");
+            assert_eq!(
+                parsed("olmo3", &format!("</think><function_calls>{text}")),
+                expected,
+                "{text}"
+            );
         }
     }
 
     /// Checks that a name of 256 letters is one, and a longer one is text.
     #[test]
     fn names_have_a_limit() {
-        let text = |name: &str| format!("<start_function_call>call:{name}{{a:1}}<end_function_call>");
+        let text =
+            |name: &str| format!("<start_function_call>call:{name}{{a:1}}<end_function_call>");
         let (fits, long) = ("n".repeat(256), "n".repeat(257));
-        let tools = format!(r#"[{{"function":{{"name":"{fits}"}}}},{{"function":{{"name":"{long}"}}}}]"#);
+        let tools =
+            format!(r#"[{{"function":{{"name":"{fits}"}}}},{{"function":{{"name":"{long}"}}}}]"#);
         let parsed = |name: &str| parsed_with(&tools, "functiongemma", &text(name));
         assert_eq!(parsed(&fits), format!(r#"[{fits}]{{"a": 1}}"#));
         assert_eq!(parsed(&long), text(&long));
@@ -782,28 +915,72 @@ mod tests {
     fn calls_in_tags() {
         let a = "<parameter=a>\n1\n</parameter>\n";
         for (text, expected) in [
-            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call>"), r#"[f]{"a": 1}"#),
-            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call> and"), r#"[f]{"a": 1} and"#),
-            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_c"), r#"[f]{"a": 1}"#),
             (
-                format!("<tool_call>\n<function=f>\n{a}</function>\n<function=g>\n</function>\n</tool_call>"),
+                format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call>"),
+                r#"[f]{"a": 1}"#,
+            ),
+            (
+                format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call> and"),
+                r#"[f]{"a": 1} and"#,
+            ),
+            (
+                format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_c"),
+                r#"[f]{"a": 1}"#,
+            ),
+            (
+                format!(
+                    "<tool_call>\n<function=f>\n{a}</function>\n<function=g>\n</function>\n</tool_call>"
+                ),
                 r#"[f]{"a": 1}[g]{}"#,
             ),
             // The text ends within the call, whose arguments stay open.
             (format!("<tool_call>\n<function=f>\n{a}"), r#"[f]{"a": 1"#),
-            (format!("<tool_call>\n<function=f>\n{a}</func"), r#"[f]{"a": 1"#),
-            ("<tool_call>\n<function=f>\n<parameter=b>\nx".to_owned(), r#"[f]{"b": "x"#),
-            ("<tool_call>\n<function=f>\n{\"a\": 1".to_owned(), r#"[f]{"a": 1"#),
-            ("<tool_call>\n<function=f>\n{\"a\": 1}</function>\n</tool_call>".to_owned(), r#"[f]{"a": 1}"#),
-            ("<tool_call>\n<function=f>\n{\"a\": 1</func".to_owned(), r#"[f]{"a": 1"#),
-            ("<tool_call>\n<function=f>\n{\"a\": 1}</func".to_owned(), r#"[f]{"a": 1}"#),
+            (
+                format!("<tool_call>\n<function=f>\n{a}</func"),
+                r#"[f]{"a": 1"#,
+            ),
+            (
+                "<tool_call>\n<function=f>\n<parameter=b>\nx".to_owned(),
+                r#"[f]{"b": "x"#,
+            ),
+            (
+                "<tool_call>\n<function=f>\n{\"a\": 1".to_owned(),
+                r#"[f]{"a": 1"#,
+            ),
+            (
+                "<tool_call>\n<function=f>\n{\"a\": 1}</function>\n</tool_call>".to_owned(),
+                r#"[f]{"a": 1}"#,
+            ),
+            (
+                "<tool_call>\n<function=f>\n{\"a\": 1</func".to_owned(),
+                r#"[f]{"a": 1"#,
+            ),
+            (
+                "<tool_call>\n<function=f>\n{\"a\": 1}</func".to_owned(),
+                r#"[f]{"a": 1}"#,
+            ),
             // Text after a parameter ends the call.
-            (format!("<tool_call>\n<function=f>\n{a}oops"), "[f]{\"a\": 1}\noops"),
-            (format!("<tool_call>\n<function=f>\n{a}{{}}"), "[f]{\"a\": 1}\n{}"),
+            (
+                format!("<tool_call>\n<function=f>\n{a}oops"),
+                "[f]{\"a\": 1}\noops",
+            ),
+            (
+                format!("<tool_call>\n<function=f>\n{a}{{}}"),
+                "[f]{\"a\": 1}\n{}",
+            ),
             // These are no calls.
-            ("<tool_call></tool_call>".to_owned(), "<tool_call></tool_call>"),
-            ("<tool_call>\n<function=f".to_owned(), "<tool_call>\n<function=f"),
-            ("<tool_call>\n<function=f> oops".to_owned(), "<tool_call>\n<function=f> oops"),
+            (
+                "<tool_call></tool_call>".to_owned(),
+                "<tool_call></tool_call>",
+            ),
+            (
+                "<tool_call>\n<function=f".to_owned(),
+                "<tool_call>\n<function=f",
+            ),
+            (
+                "<tool_call>\n<function=f> oops".to_owned(),
+                "<tool_call>\n<function=f> oops",
+            ),
         ] {
             assert_eq!(parsed("qwen3_coder", &text), expected, "{text}");
         }
@@ -814,7 +991,9 @@ mod tests {
         let mut said = String::new();
         let mut reader = reader("deepseek_r1", TOOLS);
         reader.read("<th", &mut |piece| add(&mut said, piece));
-        let Reader::Text(text) = &mut reader else { panic!("the parser is named") };
+        let Reader::Text(text) = &mut reader else {
+            panic!("the parser is named")
+        };
         text.leave_reasoning(&mut |piece| add(&mut said, piece));
         assert_eq!(said, "<th");
         assert_eq!(parsed("deepseek_r1", "r</think>a"), "(r)a");
@@ -826,7 +1005,10 @@ mod tests {
         let tokens = |words: &[&'static str]| -> Vec<TokenLogprob<'static>> {
             words
                 .iter()
-                .map(|word| TokenLogprob { token: Text::plain(word), ..TokenLogprob::default() })
+                .map(|word| TokenLogprob {
+                    token: Text::plain(word),
+                    ..TokenLogprob::default()
+                })
                 .collect()
         };
         for (words, text, expected) in [
@@ -836,7 +1018,11 @@ mod tests {
             (&["ab"], "ab", false),
             (&[], "", false),
         ] {
-            assert_eq!(concatenate_to(&tokens(words), text), expected, "{words:?} {text}");
+            assert_eq!(
+                concatenate_to(&tokens(words), text),
+                expected,
+                "{words:?} {text}"
+            );
         }
     }
 }

@@ -48,10 +48,16 @@ impl OutputConstraints<'_> {
     /// neither is a boolean.
     pub fn thinking(kwargs: &str) -> Option<bool> {
         let Members(all) = Members::of(kwargs)?;
-        let said = all.iter().filter(|(key, _)| ["enable_thinking", "thinking"].contains(&&**key));
+        let said = all
+            .iter()
+            .filter(|(key, _)| ["enable_thinking", "thinking"].contains(&&**key));
         let said: Vec<_> = said.map(|(_, value)| value.get()).collect();
         let says = |word: &str| said.contains(&word);
-        if says("false") { Some(false) } else { says("true").then_some(true) }
+        if says("false") {
+            Some(false)
+        } else {
+            says("true").then_some(true)
+        }
     }
 }
 
@@ -93,7 +99,11 @@ impl TextFormat {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
         let harmony = |guessed, refused| {
             let tools = Arc::new(Tools::read(offer.tools));
-            Some(Self { tools, repair: options.repair_arguments, ..Self::harmony(guessed, refused) })
+            Some(Self {
+                tools,
+                repair: options.repair_arguments,
+                ..Self::harmony(guessed, refused)
+            })
         };
         if options.harmony != options::Harmony::Off {
             return harmony(None, left(&GPT_OSS));
@@ -102,16 +112,27 @@ impl TextFormat {
         let (family, auto) = match &options.parser {
             Parser::Family(name) => (Family::named(name)?, false),
             // The engine has no call parser, so calls of a known family are parsed here.
-            Parser::Off | Parser::Auto if engine.leaves_calls && family.is_known() => (family, false),
+            Parser::Off | Parser::Auto if engine.leaves_calls && family.is_known() => {
+                (family, false)
+            }
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
-            Parser::Off => return Some(Self { think: options.think.clone(), ..Self::default() }),
+            Parser::Off => {
+                return Some(Self {
+                    think: options.think.clone(),
+                    ..Self::default()
+                });
+            }
             Parser::Auto => (family, true),
         };
         if family.harmony {
             return harmony(auto.then_some(family), left(family));
         }
         let tools = Tools::read(offer.tools);
-        let mut calls = if tools.is_empty() { Vec::new() } else { family.calls.to_vec() };
+        let mut calls = if tools.is_empty() {
+            Vec::new()
+        } else {
+            family.calls.to_vec()
+        };
         if offer.required && !tools.is_empty() {
             calls.push(&REQUIRED);
         }
@@ -126,7 +147,11 @@ impl TextFormat {
         Some(Self {
             harmony: false,
             vocabulary: None,
-            think: think(&options.think, family, sure && is_opened(opened, offer.thinks)),
+            think: think(
+                &options.think,
+                family,
+                sure && is_opened(opened, offer.thinks),
+            ),
             assumed: auto && options.think.mode == ThinkMode::Off,
             unopened: offer.thinks != Some(false)
                 && (opened == BlockOpening::OnRequest || auto && opened == BlockOpening::Always),
@@ -148,7 +173,13 @@ impl TextFormat {
 
     /// Returns the description of a Harmony answer (gpt-oss).
     fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
-        Self { harmony: true, special: true, guessed_family: found, refused_family: left, ..Self::default() }
+        Self {
+            harmony: true,
+            special: true,
+            guessed_family: found,
+            refused_family: left,
+            ..Self::default()
+        }
     }
 
     /// Returns true if the markers are special tokens. Engines omit these from the text unless the request asks for
@@ -160,7 +191,9 @@ impl TextFormat {
     /// Sets the vocabulary, or none unless the option `harmony` is `tokens`.
     #[must_use]
     pub fn with_tokens(mut self, options: &Options, vocabulary: Option<&Arc<Vocabulary>>) -> Self {
-        self.vocabulary = vocabulary.filter(|_| options.harmony == options::Harmony::Tokens).cloned();
+        self.vocabulary = vocabulary
+            .filter(|_| options.harmony == options::Harmony::Tokens)
+            .cloned();
         self
     }
 
@@ -193,7 +226,11 @@ impl TextFormat {
 
     /// Creates the reader of a choice. `items`: the client's API has output items.
     pub(super) fn reader(&self, items: bool) -> Reader {
-        let calls = HarmonyCalls { items, tools: Arc::clone(&self.tools), repair: self.repair };
+        let calls = HarmonyCalls {
+            items,
+            tools: Arc::clone(&self.tools),
+            repair: self.repair,
+        };
         if self.harmony {
             let tokens = self.vocabulary.clone().map(Tokens::new);
             return Reader::Harmony(Box::new(Harmony::new(calls)), tokens);
@@ -206,7 +243,11 @@ impl TextFormat {
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {
-            Some(_) => Reader::Undecided(Undecided { text, calls, held: String::new() }),
+            Some(_) => Reader::Undecided(Undecided {
+                text,
+                calls,
+                held: String::new(),
+            }),
             None => Reader::Text(text),
         }
     }
@@ -225,10 +266,16 @@ fn is_opened(opened: BlockOpening, thinks: Option<bool>) -> bool {
 /// template is known to have opened the block.
 fn think(option: &options::Think, family: &Family, opened: bool) -> options::Think {
     let mut think = option.clone();
-    let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else { return think };
+    let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else {
+        return think;
+    };
     // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
     // the template has opened has no start tag in the text.
-    think.mode = if opened { ThinkMode::Forced } else { ThinkMode::Auto };
+    think.mode = if opened {
+        ThinkMode::Forced
+    } else {
+        ThinkMode::Auto
+    };
     tags.start.clone_into(&mut think.start);
     tags.end.clone_into(&mut think.end);
     think
@@ -242,9 +289,23 @@ mod tests {
     const TOOLS: &str = r#"[{"type":"function","function":{"name":"f"}}]"#;
 
     fn of(parser: Parser, model: &str, tools: &str, leaves_calls: bool) -> Option<TextFormat> {
-        let options = Options { parser, ..Options::default() };
-        let offer = OutputConstraints { tools, ..OutputConstraints::default() };
-        TextFormat::of(&options, model, offer, EngineParsers { leaves_calls, ..EngineParsers::default() })
+        let options = Options {
+            parser,
+            ..Options::default()
+        };
+        let offer = OutputConstraints {
+            tools,
+            ..OutputConstraints::default()
+        };
+        TextFormat::of(
+            &options,
+            model,
+            offer,
+            EngineParsers {
+                leaves_calls,
+                ..EngineParsers::default()
+            },
+        )
     }
 
     #[test]
@@ -291,9 +352,19 @@ mod tests {
     #[test]
     fn who_opens_the_block() {
         let reasoning = |parser: Parser, thinks, tells_reasoning, constrained| {
-            let options = Options { parser, ..Options::default() };
-            let offer = OutputConstraints { thinks, constrained, ..OutputConstraints::default() };
-            let engine = EngineParsers { tells_reasoning, ..EngineParsers::default() };
+            let options = Options {
+                parser,
+                ..Options::default()
+            };
+            let offer = OutputConstraints {
+                thinks,
+                constrained,
+                ..OutputConstraints::default()
+            };
+            let engine = EngineParsers {
+                tells_reasoning,
+                ..EngineParsers::default()
+            };
             let format = TextFormat::of(&options, "deepseek-r1", offer, engine).unwrap();
             (format.think.mode, format.unopened)
         };
@@ -305,10 +376,20 @@ mod tests {
             (Parser::Auto, None, false, false, (ThinkMode::Forced, true)),
             (Parser::Auto, None, true, false, (ThinkMode::Auto, true)),
             (Parser::Auto, None, false, true, (ThinkMode::Auto, true)),
-            (Parser::Auto, Some(false), false, false, (ThinkMode::Auto, false)),
+            (
+                Parser::Auto,
+                Some(false),
+                false,
+                false,
+                (ThinkMode::Auto, false),
+            ),
         ] {
             let why = format!("{parser:?} {thinks:?} {tells} {constrained}");
-            assert_eq!(reasoning(parser, thinks, tells, constrained), expected, "{why}");
+            assert_eq!(
+                reasoning(parser, thinks, tells, constrained),
+                expected,
+                "{why}"
+            );
         }
     }
 }

@@ -15,8 +15,16 @@ pub(super) struct TextParser {
 }
 
 impl TextParser {
-    pub(super) fn new(think: Option<Think>, wrapper: Option<AnswerMarkers>, calls: Option<Calls>) -> Self {
-        Self { think, wrapper, calls }
+    pub(super) fn new(
+        think: Option<Think>,
+        wrapper: Option<AnswerMarkers>,
+        calls: Option<Calls>,
+    ) -> Self {
+        Self {
+            think,
+            wrapper,
+            calls,
+        }
     }
 
     /// Announces that the text continues an answer, so that no block of reasoning is open.
@@ -36,23 +44,35 @@ impl TextParser {
     /// Prepares for `text`, which is all the text there will be. Returns true if the text is an answer although the
     /// template opened a reasoning block: it has no tag.
     pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
-        self.think.as_mut().is_some_and(|think| think.prepare_whole(text))
+        self.think
+            .as_mut()
+            .is_some_and(|think| think.prepare_whole(text))
     }
 
     /// Returns how a text passes the whole chain unchanged; `None` if any stage has to parse it.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
-        let route = self.think.as_ref().map_or(Some(TextRoute::Content), |think| think.route(text))?;
+        let route = self
+            .think
+            .as_ref()
+            .map_or(Some(TextRoute::Content), |think| think.route(text))?;
         if route == TextRoute::Reasoning {
             return Some(route);
         }
-        let is_plain = self.wrapper.as_ref().is_none_or(|wrapper| wrapper.passes(text))
+        let is_plain = self
+            .wrapper
+            .as_ref()
+            .is_none_or(|wrapper| wrapper.passes(text))
             && self.calls.as_ref().is_none_or(|calls| calls.passes(text));
         is_plain.then_some(route)
     }
 
     /// Parses the next text through all stages and emits what is certain; each stage buffers the rest.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
-        let Self { think, wrapper, calls } = self;
+        let Self {
+            think,
+            wrapper,
+            calls,
+        } = self;
         match think {
             Some(think) => think.read(text, &mut |piece| read_content(wrapper, calls, piece, emit)),
             None => read_content(wrapper, calls, Piece::Content(text), emit),
@@ -62,7 +82,11 @@ impl TextParser {
     /// Stops looking for reasoning, because the engine reports it itself. Text held by the parsers of reasoning and
     /// calls precedes that reasoning, so it is emitted first.
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
-        let Self { think, wrapper, calls } = self;
+        let Self {
+            think,
+            wrapper,
+            calls,
+        } = self;
         if let Some(think) = think.take() {
             think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
         }
@@ -73,7 +97,11 @@ impl TextParser {
 
     /// Ends the text: each stage in turn emits what it has buffered.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
-        let Self { think, wrapper, calls } = self;
+        let Self {
+            think,
+            wrapper,
+            calls,
+        } = self;
         if let Some(think) = think {
             think.end(&mut |piece| read_content(wrapper, calls, piece, emit));
         }
@@ -95,7 +123,9 @@ fn read_content(
 ) {
     match (wrapper, piece) {
         (Some(wrapper), Piece::Content(text)) => {
-            wrapper.read(text, &mut |text| pass_to_calls(calls, Piece::Content(text), emit));
+            wrapper.read(text, &mut |text| {
+                pass_to_calls(calls, Piece::Content(text), emit)
+            });
         }
         (_, piece) => pass_to_calls(calls, piece, emit),
     }

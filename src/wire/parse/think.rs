@@ -64,8 +64,9 @@ impl Think {
         }
         // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
         let option = std::iter::once(options.tool_start.as_str());
-        let ends =
-            std::iter::once(options.end.as_str()).chain(calls.markers_that_end_reasoning()).chain(option);
+        let ends = std::iter::once(options.end.as_str())
+            .chain(calls.markers_that_end_reasoning())
+            .chain(option);
         let state = if options.mode == ThinkMode::Anywhere {
             ThinkState::After { blank: false }
         } else {
@@ -89,7 +90,10 @@ impl Think {
     /// Sets whether only the model's name suggests that the template opens the block.
     #[must_use]
     pub(super) fn assumed(self, assumed: bool) -> Self {
-        Self { is_guess: assumed, ..self }
+        Self {
+            is_guess: assumed,
+            ..self
+        }
     }
 
     /// Announces that the text continues an answer, so that no block is open.
@@ -112,7 +116,11 @@ impl Think {
             self.mode = ThinkMode::Auto;
         }
         let end = self.ends.first_of(text, 0).filter(|_| self.may_lack_start);
-        if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
+        if end.is_some_and(|end| {
+            !text
+                .get(..end)
+                .is_some_and(|before| before.contains(&*self.start))
+        }) {
             self.state = ThinkState::Inside { blank: true };
         }
         let ends = || matches!(self.end_in(text, true), MarkerMatch::At { .. });
@@ -195,7 +203,9 @@ impl Think {
     fn steps(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-            let Some(read) = self.step(rest, last, emit) else { break };
+            let Some(read) = self.step(rest, last, emit) else {
+                break;
+            };
             at += read;
         }
         at
@@ -227,8 +237,11 @@ impl Think {
         if forced {
             emit(Piece::Recognised(Rule::Think));
         }
-        self.state =
-            if forced { ThinkState::Inside { blank: true } } else { ThinkState::After { blank: false } };
+        self.state = if forced {
+            ThinkState::Inside { blank: true }
+        } else {
+            ThinkState::After { blank: false }
+        };
         Some(0)
     }
 
@@ -270,7 +283,12 @@ impl Think {
                 MarkerMatch::At { at, marker } => {
                     let is_end = self.is_end(rest.get(at..).unwrap_or(""), marker, last);
                     match is_end {
-                        Some(true) => return MarkerMatch::At { at: from + at, marker },
+                        Some(true) => {
+                            return MarkerMatch::At {
+                                at: from + at,
+                                marker,
+                            };
+                        }
                         Some(false) => from += at + self.ends.len(marker),
                         None => return MarkerMatch::Partial(from + at),
                     }
@@ -284,7 +302,10 @@ impl Think {
     /// Decides if the marker at the beginning of `text` ends a block; `None` if more text is needed. A call counts
     /// only if it is recognised before the next end tag: else the model mentions it inside its reasoning.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
-        let Some(start) = marker.checked_sub(1).filter(|start| *start < self.calls.len()) else {
+        let Some(start) = marker
+            .checked_sub(1)
+            .filter(|start| *start < self.calls.len())
+        else {
             return Some(true);
         };
         let is_call = self.calls.begins(text, start, last);
@@ -292,7 +313,11 @@ impl Think {
             return is_call;
         }
         let looked = Starts::lookahead(text);
-        let Some(before) = self.ends.first_of(looked, 0).and_then(|end| looked.get(..end)) else {
+        let Some(before) = self
+            .ends
+            .first_of(looked, 0)
+            .and_then(|end| looked.get(..end))
+        else {
             return is_call;
         };
         Some(self.calls.begins(before, start, false) == Some(true))
@@ -320,14 +345,22 @@ impl Think {
             self.state,
             ThinkState::Inside { blank: true } | ThinkState::Opened | ThinkState::Before
         );
-        let begun = if self.trim && blank { text.trim_start() } else { text };
+        let begun = if self.trim && blank {
+            text.trim_start()
+        } else {
+            text
+        };
         let said = if self.trim { begun.trim_end() } else { begun };
         if !said.is_empty() {
             self.state = ThinkState::Inside { blank: false };
             emit(Piece::Reasoning(said));
         }
         // Trailing white space stays buffered while it may turn out to be before the end tag.
-        if closes { text.len() } else { text.len() - begun.len() + said.len() }
+        if closes {
+            text.len()
+        } else {
+            text.len() - begun.len() + said.len()
+        }
     }
 
     /// Emits text outside of blocks; with the option `trim`, without the white space after a block.

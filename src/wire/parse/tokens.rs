@@ -60,13 +60,20 @@ pub(super) enum TokenMeaning {
 
 impl Tokens {
     pub(super) fn new(vocabulary: Arc<Vocabulary>) -> Self {
-        Self { vocabulary, waiting: Vec::new(), bytes: Vec::new(), has_none: false, has_some: false }
+        Self {
+            vocabulary,
+            waiting: Vec::new(),
+            bytes: Vec::new(),
+            has_none: false,
+            has_some: false,
+        }
     }
 
     /// Queues the token ids of a chunk that has no text, or text that the model did not write.
     pub(super) fn wait(&mut self, extras: &FrameExtras<'_>) {
         let room = WAITING.saturating_sub(self.waiting.len());
-        self.waiting.extend(token_ids(extras).into_iter().flatten().take(room));
+        self.waiting
+            .extend(token_ids(extras).into_iter().flatten().take(room));
     }
 
     /// Translates the token ids of a chunk with text, preceded by the queued ones. Returns `None` if the engine
@@ -96,7 +103,10 @@ impl Tokens {
     fn translate(&mut self, tokens: &[u32]) -> Vec<TokenMeaning> {
         let mut all = Vec::new();
         for token in tokens {
-            let marker = MARKERS.iter().find(|(id, _)| id == token).map(|(_, marker)| *marker);
+            let marker = MARKERS
+                .iter()
+                .find(|(id, _)| id == token)
+                .map(|(_, marker)| *marker);
             if let Some(marker) = marker {
                 all.extend(self.complete());
                 all.extend(self.incomplete());
@@ -139,7 +149,8 @@ impl Tokens {
 
 /// Returns true if these invalid bytes are the beginning of a valid character.
 fn is_cut(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    std::str::from_utf8(bytes)
+        .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
 /// Reads the `token_ids` of a chunk's choice, whether or not the client has asked for them; `None` if missing or
@@ -148,7 +159,9 @@ fn token_ids(extras: &FrameExtras<'_>) -> Option<Vec<u32>> {
     let mut all = extras.choice_extensions.iter().chain(extras.choice.iter());
     let (_, list) = all.find(|(key, _)| *key == TOKEN_IDS)?;
     let all: Vec<Raw<'_>> = json::read(list.get()).ok()?;
-    all.into_iter().map(|id| integer(id).and_then(|id| u32::try_from(id).ok())).collect()
+    all.into_iter()
+        .map(|id| integer(id).and_then(|id| u32::try_from(id).ok()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -167,11 +180,18 @@ mod tests {
         let mut meant = |ids: &[u32]| tokens.translate(ids);
         assert_eq!(
             meant(&[200_008, 0, 1, 200_007]),
-            [TokenMeaning::Marker(Marker::Message), text("a<|end|>"), TokenMeaning::Marker(Marker::Stop)]
+            [
+                TokenMeaning::Marker(Marker::Message),
+                text("a<|end|>"),
+                TokenMeaning::Marker(Marker::Stop)
+            ]
         );
         assert_eq!(meant(&[0, 2]), [text("a")]);
         assert_eq!(meant(&[3, 2]), [text("é")]);
-        assert_eq!(meant(&[200_007]), [text("\u{fffd}"), TokenMeaning::Marker(Marker::Stop)]);
+        assert_eq!(
+            meant(&[200_007]),
+            [text("\u{fffd}"), TokenMeaning::Marker(Marker::Stop)]
+        );
         // Incomplete first half, stray second half; then a special token and an unknown one.
         assert_eq!(meant(&[2, 0, 3, 0]), [text("\u{fffd}a\u{fffd}a")]);
         assert_eq!(meant(&[199_998, 0, 150_000]), [text("a\u{fffd}")]);
@@ -219,6 +239,10 @@ mod tests {
         let mut halves = tokens();
         assert_eq!(halves.translate(&[2]), []);
         assert_eq!(halves.translate(&[3]), [text("é")]);
-        assert_eq!(halves.translate(&[3]), [text("\u{fffd}")], "a second half alone never becomes one");
+        assert_eq!(
+            halves.translate(&[3]),
+            [text("\u{fffd}")],
+            "a second half alone never becomes one"
+        );
     }
 }

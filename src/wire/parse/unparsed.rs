@@ -31,8 +31,15 @@ impl Unparsed {
 
     /// Returns a report for a model of this name, for those who have seen its output themselves.
     pub fn of_model(model: &str, reasoning: bool, calls: bool) -> Self {
-        let found = UnparsedKinds { reasoning, calls, ..UnparsedKinds::default() };
-        Self { family: Family::of_model(model), found }
+        let found = UnparsedKinds {
+            reasoning,
+            calls,
+            ..UnparsedKinds::default()
+        };
+        Self {
+            family: Family::of_model(model),
+            found,
+        }
     }
 
     /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
@@ -42,7 +49,9 @@ impl Unparsed {
 
     /// Returns true if the family's chat template opens the block of reasoning, so that the text lacks its first tag.
     pub fn opens_reasoning(&self) -> bool {
-        self.family.think.is_some_and(|tags| tags.opened == BlockOpening::Always)
+        self.family
+            .think
+            .is_some_and(|tags| tags.opened == BlockOpening::Always)
     }
 
     /// Returns true if `other` is of the same family and covers everything found here, so that a second warning
@@ -57,6 +66,7 @@ impl Unparsed {
     /// Returns the command-line flags with which the engine of this name (`vllm`, `sglang`) would have parsed the
     /// text itself; `None` if there are none.
     pub fn flags(&self, engine: &str) -> Option<String> {
-        self.family.flags(engine, self.found.reasoning, self.found.calls)
+        self.family
+            .flags(engine, self.found.reasoning, self.found.calls)
     }
 }

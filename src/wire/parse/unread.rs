@@ -39,17 +39,31 @@ pub struct Unread {
 
 /// Marks that prose does not begin with, each with what it marks.
 static MARKS: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
-    let tags = FAMILIES.iter().filter_map(|family| family.think).flat_map(|tags| [tags.start, tags.end]);
-    let calls = FAMILIES.iter().flat_map(|family| family.calls).flat_map(|format| format.starts);
-    let harmony = Undecided::BEGINNINGS.into_iter().map(|mark| (mark, Kind::Harmony));
-    let all =
-        harmony.chain(tags.map(|mark| (mark, Kind::Reasoning))).chain(calls.map(|mark| (*mark, Kind::Calls)));
-    all.filter(|(mark, _)| !mark.starts_with(char::is_alphanumeric)).collect()
+    let tags = FAMILIES
+        .iter()
+        .filter_map(|family| family.think)
+        .flat_map(|tags| [tags.start, tags.end]);
+    let calls = FAMILIES
+        .iter()
+        .flat_map(|family| family.calls)
+        .flat_map(|format| format.starts);
+    let harmony = Undecided::BEGINNINGS
+        .into_iter()
+        .map(|mark| (mark, Kind::Harmony));
+    let all = harmony
+        .chain(tags.map(|mark| (mark, Kind::Reasoning)))
+        .chain(calls.map(|mark| (*mark, Kind::Calls)));
+    all.filter(|(mark, _)| !mark.starts_with(char::is_alphanumeric))
+        .collect()
 });
 
 impl Beginning {
     pub(in crate::wire) fn new(is_native: bool) -> Self {
-        Self { is_open: true, is_native, found: None }
+        Self {
+            is_open: true,
+            is_native,
+            found: None,
+        }
     }
 
     /// Looks at a piece of text. Returns true if it is the first one and begins with a mark.
@@ -60,7 +74,11 @@ impl Beginning {
 
     fn look_at(&mut self, text: &Text<'_>) -> bool {
         // Most texts begin with a letter, and no mark does: they are not compared with any.
-        if text.first_characters(1).decoded().starts_with(char::is_alphanumeric) {
+        if text
+            .first_characters(1)
+            .decoded()
+            .starts_with(char::is_alphanumeric)
+        {
             self.is_open = false;
             return false;
         }
@@ -74,13 +92,17 @@ impl Beginning {
     }
 
     pub(in crate::wire) fn unread(&self) -> Option<Unread> {
-        self.found.map(|kind| Unread { kind, is_native: self.is_native })
+        self.found.map(|kind| Unread {
+            kind,
+            is_native: self.is_native,
+        })
     }
 }
 
 impl Unread {
     /// Log message that reports it.
-    pub const MESSAGE: &str = "the text begins with a mark that nothing reads; clients get it as text";
+    pub const MESSAGE: &str =
+        "the text begins with a mark that nothing reads; clients get it as text";
 
     /// Returns what the mark stands for, in a word.
     pub fn kind(self) -> &'static str {
@@ -99,22 +121,29 @@ impl Unread {
             Kind::Calls => (false, true),
             Kind::Harmony => (true, true),
         };
-        self.family(model).flags(engine, reasoning, calls).or_else(|| {
-            let auto = match engine {
-                "vllm" => "--enable-auto-tool-choice ",
-                "sglang" => "",
-                _ => return None,
-            };
-            Some(match self.kind {
-                Kind::Calls => format!("{auto}--tool-call-parser NAME"),
-                _ => "--reasoning-parser NAME".to_owned(),
+        self.family(model)
+            .flags(engine, reasoning, calls)
+            .or_else(|| {
+                let auto = match engine {
+                    "vllm" => "--enable-auto-tool-choice ",
+                    "sglang" => "",
+                    _ => return None,
+                };
+                Some(match self.kind {
+                    Kind::Calls => format!("{auto}--tool-call-parser NAME"),
+                    _ => "--reasoning-parser NAME".to_owned(),
+                })
             })
-        })
     }
 
     /// Returns the option with which samewire reads the text of this model.
     pub fn option(self, model: &str) -> String {
-        let name = self.family(model).names.first().copied().unwrap_or_default();
+        let name = self
+            .family(model)
+            .names
+            .first()
+            .copied()
+            .unwrap_or_default();
         match self.kind {
             _ if self.is_native => "responses = \"chat\"".to_owned(),
             Kind::Harmony => "harmony = \"text\"".to_owned(),
@@ -153,18 +182,40 @@ mod tests {
             (&["<p>"], None),
         ] {
             let mut beginning = Beginning::new(false);
-            let marks = pieces.iter().filter(|piece| beginning.look(&Text::json(piece))).count();
+            let marks = pieces
+                .iter()
+                .filter(|piece| beginning.look(&Text::json(piece)))
+                .count();
             let found = beginning.unread().map(Unread::kind);
-            assert_eq!((found, marks), (expected, usize::from(expected.is_some())), "{pieces:?}");
+            assert_eq!(
+                (found, marks),
+                (expected, usize::from(expected.is_some())),
+                "{pieces:?}"
+            );
         }
     }
 
     #[test]
     fn operators_learn_the_flag_and_the_option() {
-        let unread = |kind| Unread { kind, is_native: false };
+        let unread = |kind| Unread {
+            kind,
+            is_native: false,
+        };
         for (kind, engine, model, flags, option) in [
-            (Kind::Reasoning, "vllm", "Qwen3-8B", Some("--reasoning-parser qwen3"), "parser = \"qwen3\""),
-            (Kind::Reasoning, "sglang", "m", Some("--reasoning-parser NAME"), "parser = \"auto\""),
+            (
+                Kind::Reasoning,
+                "vllm",
+                "Qwen3-8B",
+                Some("--reasoning-parser qwen3"),
+                "parser = \"qwen3\"",
+            ),
+            (
+                Kind::Reasoning,
+                "sglang",
+                "m",
+                Some("--reasoning-parser NAME"),
+                "parser = \"auto\"",
+            ),
             (
                 Kind::Calls,
                 "vllm",
@@ -179,12 +230,21 @@ mod tests {
                 Some("--reasoning-parser gpt-oss --tool-call-parser gpt-oss"),
                 "harmony = \"text\"",
             ),
-            (Kind::Calls, "llamacpp", "glm-4.5", None, "parser = \"glm45\""),
+            (
+                Kind::Calls,
+                "llamacpp",
+                "glm-4.5",
+                None,
+                "parser = \"glm45\"",
+            ),
         ] {
             assert_eq!(unread(kind).flags(engine, model).as_deref(), flags);
             assert_eq!(unread(kind).option(model), option);
         }
-        let native = Unread { kind: Kind::Harmony, is_native: true };
+        let native = Unread {
+            kind: Kind::Harmony,
+            is_native: true,
+        };
         assert_eq!(native.option("m"), "responses = \"chat\"");
     }
 }

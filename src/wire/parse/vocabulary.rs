@@ -32,25 +32,36 @@ impl Vocabulary {
     pub fn read(text: &str) -> Result<Self, String> {
         let mut bytes = Vec::with_capacity(text.len() / 2);
         let mut starts = Vec::with_capacity(text.len() / 16);
-        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty()) {
+        for (at, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.is_empty())
+        {
             let wrong = |why: &str| format!("line {}: {why}", at + 1);
             let (token, rank) = line
                 .split_once(' ')
                 .ok_or_else(|| wrong("must be a token in base64, a space and its rank"))?;
             if rank.trim().parse() != Ok(starts.len()) {
-                return Err(wrong("must have the rank after that of the line before, from 0"));
+                return Err(wrong(
+                    "must have the rank after that of the line before, from 0",
+                ));
             }
             if starts.len() >= RANKS {
                 return Err(wrong("there are too many"));
             }
             starts.push(u32::try_from(bytes.len()).map_err(|_| wrong("there are too many bytes"))?);
-            STANDARD.decode_vec(token, &mut bytes).map_err(|_| wrong("must begin with a token in base64"))?;
+            STANDARD
+                .decode_vec(token, &mut bytes)
+                .map_err(|_| wrong("must begin with a token in base64"))?;
         }
         if starts.is_empty() {
             return Err("must have a token on each line".to_owned());
         }
         starts.push(u32::try_from(bytes.len()).map_err(|_| "there are too many bytes".to_owned())?);
-        Ok(Self { bytes: bytes.into(), starts: starts.into() })
+        Ok(Self {
+            bytes: bytes.into(),
+            starts: starts.into(),
+        })
     }
 
     /// Returns the bytes of the token with this rank; `None` if there is no such token.
@@ -80,12 +91,29 @@ mod tests {
         let vocabulary = Vocabulary::read("IQ== 0\nw6k= 1\n/w== 2\n").unwrap();
         assert_eq!(vocabulary.len(), 3);
         let tokens: Vec<_> = (0..4).map(|rank| vocabulary.token(rank)).collect();
-        assert_eq!(tokens, [Some(&b"!"[..]), Some(&[0xc3, 0xa9][..]), Some(&[0xff][..]), None]);
+        assert_eq!(
+            tokens,
+            [
+                Some(&b"!"[..]),
+                Some(&[0xc3, 0xa9][..]),
+                Some(&[0xff][..]),
+                None
+            ]
+        );
         for (text, why) in [
             ("", "must have a token on each line"),
-            ("IQ==\n", "line 1: must be a token in base64, a space and its rank"),
-            ("IQ== 0\nIg== 2\n", "line 2: must have the rank after that of the line before, from 0"),
-            ("IQ== 0\n?? 1\n", "line 2: must begin with a token in base64"),
+            (
+                "IQ==\n",
+                "line 1: must be a token in base64, a space and its rank",
+            ),
+            (
+                "IQ== 0\nIg== 2\n",
+                "line 2: must have the rank after that of the line before, from 0",
+            ),
+            (
+                "IQ== 0\n?? 1\n",
+                "line 2: must begin with a token in base64",
+            ),
         ] {
             assert_eq!(Vocabulary::read(text).unwrap_err(), why);
         }

@@ -48,7 +48,10 @@ enum WrapperState {
 impl AnswerMarkers {
     /// Creates the parser for a pair of markers; `None` if the family has none. `calls`: possible beginnings of a
     /// call.
-    pub(super) fn of((start, end): (&'static str, &'static str), calls: &Arc<Starts>) -> Option<Self> {
+    pub(super) fn of(
+        (start, end): (&'static str, &'static str),
+        calls: &Arc<Starts>,
+    ) -> Option<Self> {
         let (end, special) = (Markers::new([end]), start.starts_with("<|"));
         let new = || Self {
             start,
@@ -67,7 +70,8 @@ impl AnswerMarkers {
         let plain = match self.state {
             WrapperState::Before => false,
             WrapperState::Inside => {
-                (self.special || !text.ends_with('\n')) && self.end.find(text) == MarkerMatch::Nowhere
+                (self.special || !text.ends_with('\n'))
+                    && self.end.find(text) == MarkerMatch::Nowhere
             }
             WrapperState::Plain => self.end.find(text) == MarkerMatch::Nowhere,
             WrapperState::Over => true,
@@ -104,7 +108,8 @@ impl AnswerMarkers {
         let is_end = self.state == WrapperState::Inside
             && !self.special
             && matches!(
-                self.end.match_at_start(held.strip_prefix('\n').unwrap_or(&held)),
+                self.end
+                    .match_at_start(held.strip_prefix('\n').unwrap_or(&held)),
                 MarkerMatch::At { .. }
             );
         if !held.is_empty() && !is_end {
@@ -133,7 +138,11 @@ impl AnswerMarkers {
             if self.start.starts_with(begun) {
                 return None;
             }
-            self.state = if self.special { WrapperState::Over } else { WrapperState::Plain };
+            self.state = if self.special {
+                WrapperState::Over
+            } else {
+                WrapperState::Plain
+            };
             return Some(0);
         };
         let read = text.len() - rest.len();
@@ -153,10 +162,17 @@ impl AnswerMarkers {
         let before = text.get(..found.before(text))?;
         // A line break directly before the end marker is removed with it.
         let loses_line = self.state == WrapperState::Inside && !self.special;
-        let said = before.strip_suffix('\n').filter(|_| loses_line).unwrap_or(before);
+        let said = before
+            .strip_suffix('\n')
+            .filter(|_| loses_line)
+            .unwrap_or(before);
         if let MarkerMatch::At { marker, .. } = found {
             let after = before.len() + self.end.len(marker);
-            let call = if self.special { Some(Some(after)) } else { self.call(text, after, last) };
+            let call = if self.special {
+                Some(Some(after))
+            } else {
+                self.call(text, after, last)
+            };
             let (said, read) = match call {
                 Some(Some(call)) => {
                     self.state = WrapperState::Over;
@@ -212,7 +228,9 @@ mod tests {
         let calls = Arc::new(Starts::of(&[&HERMES], &tools));
         let mut wrapper = AnswerMarkers::of(marks, &calls).unwrap();
         let mut said = String::new();
-        pieces.iter().for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
+        pieces
+            .iter()
+            .for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
         wrapper.finish(&mut |text| said.push_str(text));
         said
     }
@@ -222,7 +240,11 @@ mod tests {
         for (text, expected) in all {
             let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
             let both = (read(marks, &[text]), read(marks, &letters));
-            assert_eq!((both.0.as_str(), both.1.as_str()), (*expected, *expected), "{text:?}");
+            assert_eq!(
+                (both.0.as_str(), both.1.as_str()),
+                (*expected, *expected),
+                "{text:?}"
+            );
         }
     }
 
@@ -242,8 +264,14 @@ mod tests {
                 "<answer>a\n</answer>\n<tool_call>{\"name\":\"f\"}</answer>",
                 "a<tool_call>{\"name\":\"f\"}</answer>",
             ),
-            ("<answer>a</answer>\n<tool_call>b", "a</answer>\n<tool_call>b"),
-            ("a</answer> <tool_call>{\"name\":\"f\"}", "a<tool_call>{\"name\":\"f\"}"),
+            (
+                "<answer>a</answer>\n<tool_call>b",
+                "a</answer>\n<tool_call>b",
+            ),
+            (
+                "a</answer> <tool_call>{\"name\":\"f\"}",
+                "a<tool_call>{\"name\":\"f\"}",
+            ),
             ("a</answer> b</answer>", "a</answer> b</answer>"),
             ("a</answer> <tool_", "a</answer> <tool_"),
             ("a<answer>b</answer>", "a<answer>b</answer>"),

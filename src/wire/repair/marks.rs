@@ -74,7 +74,10 @@ impl Tail {
         let mut is_open = false;
         while !rest.is_empty() {
             is_open |= MARKS.iter().any(|mark| mark.starts_with(rest));
-            let longest = MARKS.iter().filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?))).max();
+            let longest = MARKS
+                .iter()
+                .filter_map(|mark| Some((mark.len(), rest.strip_prefix(mark)?)))
+                .max();
             match longest {
                 Some((_, after)) => rest = after.trim_start_matches(is_space),
                 None => return if is_open { Self::Open } else { Self::Other },

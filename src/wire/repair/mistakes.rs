@@ -19,8 +19,13 @@ struct Correction<'t> {
 /// Returns the text with each mistake of the list corrected; `None` if it is no object or array that ends. The result
 /// need not be JSON. Missing brackets are a mistake if `end` is known, else the sign of a cut.
 pub(super) fn corrected(text: &str, end: ArgumentsEnd) -> Option<Repaired> {
-    let mut found =
-        Correction { rest: text, json: String::new(), due: Vec::new(), last: ':', rules: Vec::new() };
+    let mut found = Correction {
+        rest: text,
+        json: String::new(),
+        due: Vec::new(),
+        last: ':',
+        rules: Vec::new(),
+    };
     while let Some(sign) = found.next() {
         found.sign(sign)?;
         if found.due.is_empty() && !is_space(sign) {
@@ -30,7 +35,10 @@ pub(super) fn corrected(text: &str, end: ArgumentsEnd) -> Option<Repaired> {
     if !found.due.is_empty() {
         found.close(end)?;
     }
-    Some(Repaired { text: found.json, rules: found.rules })
+    Some(Repaired {
+        text: found.json,
+        rules: found.rules,
+    })
 }
 
 impl Correction<'_> {
@@ -72,7 +80,11 @@ impl Correction<'_> {
 
     /// Returns true if a value precedes the comma just read, and a closing bracket follows it.
     fn is_before_end(&self) -> bool {
-        !"{[,:".contains(self.last) && self.rest.trim_start_matches(is_space).starts_with(['}', ']'])
+        !"{[,:".contains(self.last)
+            && self
+                .rest
+                .trim_start_matches(is_space)
+                .starts_with(['}', ']'])
     }
 
     /// Corrects a string up to its closing quote. Fails if the text ends before.
@@ -103,7 +115,10 @@ impl Correction<'_> {
 
     fn word(&mut self, first: char) {
         let is_of_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
-        let length = self.rest.find(|sign| !is_of_word(sign)).unwrap_or(self.rest.len());
+        let length = self
+            .rest
+            .find(|sign| !is_of_word(sign))
+            .unwrap_or(self.rest.len());
         let (rest, after) = self.rest.split_at(length);
         let written = format!("{first}{rest}");
         let json = match written.as_str() {
@@ -138,7 +153,8 @@ impl Correction<'_> {
     /// Adds missing brackets after a complete member. Fails if the call may have been cut: a number may go on, unless
     /// markup follows.
     fn close(&mut self, end: ArgumentsEnd) -> Option<()> {
-        let is_open = "{[,:".contains(self.last) || end == ArgumentsEnd::Said && self.last.is_ascii_digit();
+        let is_open =
+            "{[,:".contains(self.last) || end == ArgumentsEnd::Said && self.last.is_ascii_digit();
         if is_open || end == ArgumentsEnd::Unknown {
             return None;
         }

@@ -59,16 +59,19 @@ pub(super) fn repaired(text: &str, option: RepairArguments, end: ArgumentsEnd) -
 fn without_tail(text: &str) -> Option<Repaired> {
     let end = Arguments::default().read_value(text)?;
     let (value, tail) = text.split_at_checked(end)?;
-    (Tail::of(tail) == Tail::Marks)
-        .then(|| Repaired { text: value.to_owned(), rules: vec![Rule::ToolArgumentsTail] })
+    (Tail::of(tail) == Tail::Marks).then(|| Repaired {
+        text: value.to_owned(),
+        rules: vec![Rule::ToolArgumentsTail],
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use Rule::{
-        ToolArgumentsBrackets as Brackets, ToolArgumentsComma as Comma, ToolArgumentsControls as Controls,
-        ToolArgumentsQuotes as Quotes, ToolArgumentsTail as Marks, ToolArgumentsWords as Words,
+        ToolArgumentsBrackets as Brackets, ToolArgumentsComma as Comma,
+        ToolArgumentsControls as Controls, ToolArgumentsQuotes as Quotes,
+        ToolArgumentsTail as Marks, ToolArgumentsWords as Words,
     };
 
     #[test]
@@ -80,9 +83,17 @@ mod tests {
             (r#"{"a":1,}"#, r#"{"a":1}"#, &[Comma]),
             (r#"{"a":[1, 2 , ] , }"#, r#"{"a":[1, 2  ]  }"#, &[Comma]),
             (r#"{'a': 'it\'s "b"'}"#, r#"{"a": "it's \"b\""}"#, &[Quotes]),
-            (r#"{"a": True, "b": [None, False]}"#, r#"{"a": true, "b": [null, false]}"#, &[Words]),
+            (
+                r#"{"a": True, "b": [None, False]}"#,
+                r#"{"a": true, "b": [null, false]}"#,
+                &[Words],
+            ),
             (r#"{"a":{"b":["c""#, r#"{"a":{"b":["c"]}}"#, &[Brackets]),
-            ("{\"a\":\"b\nc\t\u{1}\"}", r#"{"a":"b\nc\t\u0001"}"#, &[Controls]),
+            (
+                "{\"a\":\"b\nc\t\u{1}\"}",
+                r#"{"a":"b\nc\t\u0001"}"#,
+                &[Controls],
+            ),
             ("{'a': 'b\n', 'c': True,", "", &[]),
             (
                 "{'a': 'b\n', 'c': [True,]",
@@ -91,8 +102,15 @@ mod tests {
             ),
         ] {
             let found = repaired(text, RepairArguments::Json, ArgumentsEnd::Said);
-            let expected = Repaired { text: expected.to_owned(), rules: rules.to_vec() };
-            assert_eq!(found, Some(expected).filter(|_| !rules.is_empty()), "{text}");
+            let expected = Repaired {
+                text: expected.to_owned(),
+                rules: rules.to_vec(),
+            };
+            assert_eq!(
+                found,
+                Some(expected).filter(|_| !rules.is_empty()),
+                "{text}"
+            );
         }
     }
 
@@ -126,7 +144,11 @@ mod tests {
             "True",
             "{\"a\":\"b\\\n\"}",
         ] {
-            assert_eq!(repaired(text, RepairArguments::Json, ArgumentsEnd::Said), None, "{text}");
+            assert_eq!(
+                repaired(text, RepairArguments::Json, ArgumentsEnd::Said),
+                None,
+                "{text}"
+            );
         }
     }
 
@@ -135,7 +157,9 @@ mod tests {
         let text = format!("{{}}{}", "}".repeat(400_000));
         for option in [RepairArguments::Tail, RepairArguments::Json] {
             assert_eq!(
-                repaired(&text, option, ArgumentsEnd::Said).map(|found| found.text).as_deref(),
+                repaired(&text, option, ArgumentsEnd::Said)
+                    .map(|found| found.text)
+                    .as_deref(),
                 Some("{}")
             );
         }
@@ -144,12 +168,26 @@ mod tests {
     #[test]
     fn a_cut_call_is_not_completed() {
         let marked = repaired(r#"{"a":1"#, RepairArguments::Json, ArgumentsEnd::Marked);
-        assert_eq!(marked.map(|found| found.text).as_deref(), Some(r#"{"a":1}"#));
-        assert_eq!(repaired(r#"{"a":true"#, RepairArguments::Json, ArgumentsEnd::Unknown), None);
-        let tail = |text| repaired(text, RepairArguments::Tail, ArgumentsEnd::Said).map(|found| found.text);
+        assert_eq!(
+            marked.map(|found| found.text).as_deref(),
+            Some(r#"{"a":1}"#)
+        );
+        assert_eq!(
+            repaired(r#"{"a":true"#, RepairArguments::Json, ArgumentsEnd::Unknown),
+            None
+        );
+        let tail = |text| {
+            repaired(text, RepairArguments::Tail, ArgumentsEnd::Said).map(|found| found.text)
+        };
         assert_eq!(tail(r#"{"a":1"#), None);
         assert_eq!(tail(r#"{"a":1,}</tool_call>"#), None);
-        assert_eq!(tail(r#"{"a":1}</tool_call>"#).as_deref(), Some(r#"{"a":1}"#));
-        assert_eq!(repaired(r#"{"a":1}}"#, RepairArguments::Off, ArgumentsEnd::Said), None);
+        assert_eq!(
+            tail(r#"{"a":1}</tool_call>"#).as_deref(),
+            Some(r#"{"a":1}"#)
+        );
+        assert_eq!(
+            repaired(r#"{"a":1}}"#, RepairArguments::Off, ArgumentsEnd::Said),
+            None
+        );
     }
 }

@@ -23,8 +23,11 @@ enum Leaves {
     ResetsStream,
 }
 
-const MANNERS: [Leaves; 3] =
-    [Leaves::Closes(CloseKind::Fin), Leaves::Closes(CloseKind::Rst), Leaves::ResetsStream];
+const MANNERS: [Leaves; 3] = [
+    Leaves::Closes(CloseKind::Fin),
+    Leaves::Closes(CloseKind::Rst),
+    Leaves::ResetsStream,
+];
 
 /// Sends a request to `to`, waits until the engine has reached the moment, and leaves. Returns the time until the
 /// engine saw it.
@@ -32,7 +35,10 @@ async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves)
     let n = engine.attempt_count();
     let request = Request::stream(&format!(r#","user":"{moment}""#));
     let has_come = async || {
-        until("the request reaches the engine", || engine.attempt_count() > n).await;
+        until("the request reaches the engine", || {
+            engine.attempt_count() > n
+        })
+        .await;
         if moment != "before-head" {
             until("the engine has answered", || engine.written(n) > 0).await;
         }
@@ -54,19 +60,30 @@ async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves)
     };
     until("the engine sees it", || engine.closed(n).is_some()).await;
     let (seen, _) = engine.closed(n).expect("just seen");
-    assert_eq!(engine.attempt_count(), n + 1, "not tried again for a client that has left");
+    assert_eq!(
+        engine.attempt_count(),
+        n + 1,
+        "not tried again for a client that has left"
+    );
     seen.saturating_duration_since(left)
 }
 
 /// Returns the machine's own delay: the same without samewire between client and engine.
 async fn without_samewire(engine: &Engine) -> Duration {
-    leave_at(engine, engine.address, "between-tokens", Leaves::Closes(CloseKind::Fin)).await
+    leave_at(
+        engine,
+        engine.address,
+        "between-tokens",
+        Leaves::Closes(CloseKind::Fin),
+    )
+    .await
 }
 
 /// Checks the times against the limits, on top of those of the machine.
 fn judge(name: &str, mut through: Vec<Duration>, mut machine: Vec<Duration>) {
     let at = |times: &mut [Duration]| [50, 95, 100].map(|hundredths| percentile(times, hundredths));
-    let ([median, most, worst], [of_machine, noise, worst_noise]) = (at(&mut through), at(&mut machine));
+    let ([median, most, worst], [of_machine, noise, worst_noise]) =
+        (at(&mut through), at(&mut machine));
     println!(
         "{name}: {median:?}, 95 of 100 {most:?}, all {worst:?}; the machine {of_machine:?}, {noise:?}, {worst_noise:?}"
     );
@@ -91,13 +108,24 @@ async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
     let count = ROUNDS * MANNERS.len() * MOMENTS.len();
     let lines = || world.samewire.request_lines();
     until("a line for each request", || lines().len() >= count).await;
-    assert_eq!(lines().iter().filter(|line| line.contains(r#""end":"client_closed""#)).count(), count);
+    assert_eq!(
+        lines()
+            .iter()
+            .filter(|line| line.contains(r#""end":"client_closed""#))
+            .count(),
+        count
+    );
     world.end().await;
 }
 
 /// Leaves once the request is there. Returns the time until its log line reports it. `n` is the number of earlier
 /// lines.
-async fn leave_without_engine(samewire: &Samewire, n: usize, manner: CloseKind, client: Client) -> Duration {
+async fn leave_without_engine(
+    samewire: &Samewire,
+    n: usize,
+    manner: CloseKind,
+    client: Client,
+) -> Duration {
     let left = client.leave(manner);
     // Polls more often than the fixture does, because there is no engine that records the time.
     while samewire.request_lines().len() == n {
@@ -113,7 +141,11 @@ async fn fault_c24_a_connect_is_given_up_within_100_ms() {
     let direct = Engine::script(Script::up_to("between-tokens")).await;
     let (url, _held) = unanswered_address();
     let patient = "[timeouts]\nconnect = 10";
-    let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors().config(patient)).await;
+    let world = World::start(
+        Script::new(),
+        Setup::new().upstream(&url).allow_errors().config(patient),
+    )
+    .await;
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let (mut through, mut machine) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -127,13 +159,20 @@ async fn fault_c24_a_connect_is_given_up_within_100_ms() {
         judge(&format!("{manner:?}, during connect"), through, machine);
     }
     let lines = world.samewire.request_lines();
-    assert!(lines.iter().all(|line| line.contains(r#""end":"client_closed""#)), "{lines:#?}");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains(r#""end":"client_closed""#)),
+        "{lines:#?}"
+    );
     world.end().await;
 }
 
 async fn in_flight(samewire: &Samewire) -> bool {
     let metrics = samewire.metrics_now().await;
-    metrics.lines().any(|line| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0"))
+    metrics
+        .lines()
+        .any(|line| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0"))
 }
 
 /// The client leaves in the pause before the second attempt, which lasts from 25 to 250 ms.
@@ -151,7 +190,9 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
         })
     };
     let direct = Engine::script(Script::up_to("between-tokens")).await;
-    let setup = Setup::new().allow_errors().config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
     let world = World::fleet_up([failing(), failing()], setup, &[]).await;
     let stays = Request::stream(&format!(r#","user":"{STAYS}""#));
     let asked = || world.attempt_counts().iter().sum::<usize>();
@@ -164,14 +205,21 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
         let (lines, before, ended) = (world.samewire.request_lines().len(), asked(), failed());
         let client = world.send(&Request::stream("")).await;
         until("the first attempt has failed", || failed() > ended).await;
-        let manner = if round % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
+        let manner = if round % 2 == 0 {
+            CloseKind::Fin
+        } else {
+            CloseKind::Rst
+        };
         through.push(leave_without_engine(&world.samewire, lines, manner, client).await);
         machine.push(without_samewire(&direct).await);
         again += asked() - before - 1;
         // Five failures in a row would eject the engine.
         for n in 0..4 {
             assert_eq!(world.request(&stays).await.head.status, 200);
-            until("its line", || world.samewire.request_lines().len() > lines + 1 + n).await;
+            until("its line", || {
+                world.samewire.request_lines().len() > lines + 1 + n
+            })
+            .await;
         }
     }
     judge("in the pause before another attempt", through, machine);

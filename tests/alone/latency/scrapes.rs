@@ -32,7 +32,10 @@ async fn scrape(admin: SocketAddr, stop: Arc<AtomicBool>) -> Vec<Duration> {
 async fn scrape_slowly(admin: SocketAddr, stop: Arc<AtomicBool>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
-    stream.write_all(&Request::get("/metrics").bytes().repeat(50)).await.unwrap();
+    stream
+        .write_all(&Request::get("/metrics").bytes().repeat(50))
+        .await
+        .unwrap();
     let mut few = [0; 16];
     while !stop.load(Ordering::Relaxed) {
         assert!(within("some bytes", stream.read(&mut few)).await.unwrap() > 0);
@@ -74,7 +77,9 @@ async fn gaps(proxy: SocketAddr) -> Vec<Duration> {
 /// Returns the 99th percentile of the times between two tokens, over all streams of a round.
 async fn latest(proxy: SocketAddr) -> Duration {
     let mut all = Vec::new();
-    let streams = (0..STREAMS).map(|_| tokio::spawn(gaps(proxy))).collect::<Vec<_>>();
+    let streams = (0..STREAMS)
+        .map(|_| tokio::spawn(gaps(proxy)))
+        .collect::<Vec<_>>();
     for stream in streams {
         all.extend(stream.await.expect("the stream comes whole"));
     }
@@ -86,10 +91,20 @@ async fn latest(proxy: SocketAddr) -> Duration {
 async fn fault_o20_scrapes_do_not_delay_tokens() {
     let _alone = alone().await;
     let pause = Duration::from_millis(10);
-    let world = World::start(Script::stream().tok("a", TOKENS, pause).stop(), Setup::new()).await;
+    let world = World::start(
+        Script::stream().tok("a", TOKENS, pause).stop(),
+        Setup::new(),
+    )
+    .await;
     let (proxy, admin) = (world.samewire.proxy, world.samewire.admin);
-    tokio::join!(try_everything(&world.samewire, 0), try_everything(&world.samewire, 1));
-    tokio::join!(try_everything(&world.samewire, 2), try_everything(&world.samewire, 3));
+    tokio::join!(
+        try_everything(&world.samewire, 0),
+        try_everything(&world.samewire, 1)
+    );
+    tokio::join!(
+        try_everything(&world.samewire, 2),
+        try_everything(&world.samewire, 3)
+    );
     let (mut with, mut without, mut took) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         without.push(latest(proxy).await);
@@ -109,7 +124,10 @@ async fn fault_o20_scrapes_do_not_delay_tokens() {
         took.len()
     );
     // At most five percent more, plus the machine's own variation under the same load.
-    assert!(scraped <= median.mul_f64(1.05) + (most - least), "{with:?}, without {without:?}");
+    assert!(
+        scraped <= median.mul_f64(1.05) + (most - least),
+        "{with:?}, without {without:?}"
+    );
     assert!(took.len() >= ROUNDS * TOKENS / 2, "{} scrapes", took.len());
     assert!(rendered <= Duration::from_millis(20), "{took:?}");
     let metrics = world.samewire.metrics().await;
@@ -119,6 +137,10 @@ async fn fault_o20_scrapes_do_not_delay_tokens() {
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.rsplit_once(' ').map(|(series, _)| series))
         .collect();
-    assert!((50..=2_000).contains(&series.len()), "{} series", series.len());
+    assert!(
+        (50..=2_000).contains(&series.len()),
+        "{} series",
+        series.len()
+    );
     world.end().await;
 }

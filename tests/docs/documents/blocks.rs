@@ -35,7 +35,9 @@ impl Server {
     fn start(arguments: &[&str], listeners: &[&str]) -> Self {
         let mut command = command(BINARY);
         // A short settle time, because no load balancer has to notice the drain.
-        command.env("SAMEWIRE_TIMEOUTS__SETTLE", "100ms").args(arguments);
+        command
+            .env("SAMEWIRE_TIMEOUTS__SETTLE", "100ms")
+            .args(arguments);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -45,7 +47,9 @@ impl Server {
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is a pipe")).lines();
         let mut addresses = BTreeMap::new();
         while !listeners.iter().all(|name| addresses.contains_key(*name)) {
-            let line = lines.next().unwrap_or_else(|| panic!("{arguments:?} ended without listening"));
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("{arguments:?} ended without listening"));
             let line = line.expect("text");
             let field = |name: &str| {
                 let rest = line.split_once(&format!("\"{name}\":\""))?.1;
@@ -77,8 +81,18 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let arguments = ["replay", "fixtures/vllm", "fixtures/sglang", "--listen", "127.0.0.1:0"];
-        Self { engine: Server::start(&arguments, &["replay"]), proxy: None, folder: Folder::new() }
+        let arguments = [
+            "replay",
+            "fixtures/vllm",
+            "fixtures/sglang",
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        Self {
+            engine: Server::start(&arguments, &["replay"]),
+            proxy: None,
+            folder: Folder::new(),
+        }
     }
 
     /// Starts samewire by a command line from a document.
@@ -99,9 +113,15 @@ impl World {
             .replace("127.0.0.1:8000", &self.engine.addresses["replay"])
             .replace("127.0.0.1:8080", &proxy.addresses["proxy"])
             .replace("127.0.0.1:9090", &proxy.addresses["admin"]);
-        let folder = Path::new(BINARY).parent().expect("the binary is in a folder");
+        let folder = Path::new(BINARY)
+            .parent()
+            .expect("the binary is in a folder");
         let text = format!("PATH=\"$0:$PATH\"; {text}");
-        command("sh").args(["-euc", &text]).arg(folder).output().expect("there is a shell")
+        command("sh")
+            .args(["-euc", &text])
+            .arg(folder)
+            .output()
+            .expect("there is a shell")
     }
 
     fn run(&mut self, block: &Block) {
@@ -119,7 +139,8 @@ impl World {
             ("sh", curl) if curl.starts_with("curl ") => self.ask(text),
             ("sh", rewrite) if rewrite.starts_with("samewire rewrite ") => {
                 let golden =
-                    std::fs::read_to_string(Path::new(ROOT).join("fixtures/vllm/tool/chat.sse")).unwrap();
+                    std::fs::read_to_string(Path::new(ROOT).join("fixtures/vllm/tool/chat.sse"))
+                        .unwrap();
                 assert_eq!(told(&self.shell(text)), golden);
             }
             ("sh", key) if key.starts_with("samewire key new ") => self.make_key(text),
@@ -143,12 +164,17 @@ impl World {
     fn ask(&mut self, text: &str) {
         // The default recorded answer breaks off, and a summary must be complete.
         let is_summary = text.contains("/v1/responses/compact");
-        let model = if is_summary { "\"model\":\"vllm/text-whole\"" } else { "\"model\":\"any\"" };
+        let model = if is_summary {
+            "\"model\":\"vllm/text-whole\""
+        } else {
+            "\"model\":\"any\""
+        };
         let answer = told(&self.shell(&text.replace("\"model\":\"any\"", model)));
         assert!(!answer.contains("\"error\":{"), "{answer}");
         if text.contains("\"stream\":true") {
             let last = answer.trim_end().rsplit("\n\n").next().unwrap_or_default();
-            let complete = last == "data: [DONE]" || last.starts_with("event: response.completed\n");
+            let complete =
+                last == "data: [DONE]" || last.starts_with("event: response.completed\n");
             assert!(complete && answer.ends_with("\n\n"), "{answer}");
         } else {
             let object: serde_json::Value =
@@ -162,7 +188,10 @@ impl World {
         let key = told(&self.shell(&text.replace("samewire.toml", file.to_str().unwrap())));
         assert!(key.starts_with("sk-") && key.lines().count() == 1, "{key}");
         let written = std::fs::read_to_string(&file).unwrap();
-        assert!(written.contains("[[auth.key]]") && written.contains("tenant = \"alice\""), "{written}");
+        assert!(
+            written.contains("[[auth.key]]") && written.contains("tenant = \"alice\""),
+            "{written}"
+        );
     }
 
     /// Runs a block whose output must be a valid key file for `[seal]`.
@@ -170,14 +199,19 @@ impl World {
         let lines = told(&self.shell(text));
         let file = self.folder.write("seal.keys", &lines);
         let upstream = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n";
-        self.configuration(&format!("[seal]\nkeys_file = {:?}\n\n{upstream}", file.display().to_string()));
+        self.configuration(&format!(
+            "[seal]\nkeys_file = {:?}\n\n{upstream}",
+            file.display().to_string()
+        ));
     }
 
     /// Runs the drain command, which must finish, and cancels the drain.
     fn drain(&mut self, text: &str) {
         assert_eq!(text.lines().count(), 2);
-        let lines: Vec<_> =
-            text.lines().map(|line| format!("{line} --admin-listen 127.0.0.1:9090\n")).collect();
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| format!("{line} --admin-listen 127.0.0.1:9090\n"))
+            .collect();
         let health = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8080/health";
         let readiness = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:9090/readyz";
         told(&self.shell(&lines[0]));
@@ -188,7 +222,12 @@ impl World {
 
     fn configuration(&self, text: &str) {
         let file = self.folder.file("block.toml", text);
-        let output = command(BINARY).arg("check").arg("--config").arg(&file).output().unwrap();
+        let output = command(BINARY)
+            .arg("check")
+            .arg("--config")
+            .arg(&file)
+            .output()
+            .unwrap();
         let shown = told(&output);
         let table = |text: &str| toml::Value::Table(text.parse().expect("TOML"));
         assert!(is_in(&table(text), &table(&shown)), "{text} in\n{shown}");
@@ -205,9 +244,16 @@ fn told(output: &Output) -> String {
 fn compose(text: &str) {
     let file = std::fs::read_to_string(Path::new(ROOT).join("config/compose.yaml")).unwrap();
     for line in text.lines().skip(1) {
-        let profile = line.split_once("--profile ").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+        let profile = line
+            .split_once("--profile ")
+            .and_then(|(_, rest)| rest.split(' ').next())
+            .unwrap();
         assert!(file.contains(&format!("profiles: [{profile}]")), "{line}");
-        let port = line.rsplit(':').next().and_then(|rest| rest.split('/').next()).unwrap();
+        let port = line
+            .rsplit(':')
+            .next()
+            .and_then(|rest| rest.split('/').next())
+            .unwrap();
         assert!(file.contains(&format!("127.0.0.1:{port}:8080")), "{line}");
     }
 }
@@ -215,9 +261,9 @@ fn compose(text: &str) {
 /// Returns true if `other` contains everything in `one`.
 fn is_in(one: &toml::Value, other: &toml::Value) -> bool {
     match (one, other) {
-        (toml::Value::Table(one), toml::Value::Table(other)) => {
-            one.iter().all(|(key, value)| other.get(key).is_some_and(|other| is_in(value, other)))
-        }
+        (toml::Value::Table(one), toml::Value::Table(other)) => one
+            .iter()
+            .all(|(key, value)| other.get(key).is_some_and(|other| is_in(value, other))),
         (toml::Value::Array(one), toml::Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_in(one, other))
         }
@@ -228,7 +274,11 @@ fn is_in(one: &toml::Value, other: &toml::Value) -> bool {
 /// Runs all blocks of a document and checks that there are at least `least`.
 fn run(path: &str, least: usize) {
     let document = Document::read(path);
-    assert!(document.blocks.len() >= least, "{} blocks", document.blocks.len());
+    assert!(
+        document.blocks.len() >= least,
+        "{} blocks",
+        document.blocks.len()
+    );
     let mut world = World::new();
     for block in &document.blocks {
         println!("{path}:{}", block.line);

@@ -26,22 +26,42 @@ impl Sections {
         let mut section = String::new();
         for line in document.prose.lines() {
             if line.starts_with('#') {
-                let first = line.trim_start_matches('#').trim().split(' ').next().unwrap_or_default();
+                let first = line
+                    .trim_start_matches('#')
+                    .trim()
+                    .split(' ')
+                    .next()
+                    .unwrap_or_default();
                 section = first.trim_end_matches('.').to_owned();
                 rules.entry(section.clone()).or_default();
-            } else if let Some(number) = line.split_once(". ").and_then(|(number, _)| number.parse().ok()) {
+            } else if let Some(number) = line
+                .split_once(". ")
+                .and_then(|(number, _)| number.parse().ok())
+            {
                 rules.entry(section.clone()).or_default().insert(number);
             }
         }
         let is_faults = document.path.ends_with("faults.md");
-        Self { rules, rows: if is_faults { matrix::ids() } else { BTreeSet::new() } }
+        Self {
+            rules,
+            rows: if is_faults {
+                matrix::ids()
+            } else {
+                BTreeSet::new()
+            },
+        }
     }
 
     /// Returns true if the cited section, row or rule exists.
     fn have(&self, citation: &Citation) -> bool {
-        let of = |number: &u32| self.rules.get(&citation.section).is_some_and(|rules| rules.contains(number));
+        let of = |number: &u32| {
+            self.rules
+                .get(&citation.section)
+                .is_some_and(|rules| rules.contains(number))
+        };
         let is_row = self.rows.contains(&citation.section);
-        (self.rules.contains_key(&citation.section) || is_row) && citation.rule.as_ref().is_none_or(of)
+        (self.rules.contains_key(&citation.section) || is_row)
+            && citation.rule.as_ref().is_none_or(of)
     }
 }
 
@@ -57,8 +77,12 @@ fn is_number(word: &str) -> bool {
     let mut parts = word.split('.');
     let first = parts.next().unwrap_or_default();
     let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
-    let inner = first.strip_prefix(|c: char| c.is_ascii_uppercase()).unwrap_or(first);
-    let row = inner.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(inner);
+    let inner = first
+        .strip_prefix(|c: char| c.is_ascii_uppercase())
+        .unwrap_or(first);
+    let row = inner
+        .strip_suffix(|c: char| c.is_ascii_lowercase())
+        .unwrap_or(inner);
     let starts = digits(row) || first.len() == 1 && inner.is_empty();
     starts && parts.all(digits)
 }
@@ -66,8 +90,11 @@ fn is_number(word: &str) -> bool {
 /// Returns the citations in a text. A citation continues over commas, dashes and `and`, and may be wrapped in a
 /// comment.
 fn citations(text: &str) -> Vec<Citation> {
-    let lines =
-        text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!', '#', '*']).trim_start());
+    let lines = text.lines().map(|line| {
+        line.trim_start()
+            .trim_start_matches(['/', '!', '#', '*'])
+            .trim_start()
+    });
     let text = lines.collect::<Vec<_>>().join(" ");
     let mut found: Vec<Citation> = Vec::new();
     for (name, document) in CITED {
@@ -87,7 +114,11 @@ fn citations(text: &str) -> Vec<Citation> {
                         last.rule = number;
                     }
                 } else if is_number(word) {
-                    found.push(Citation { document, section: word.to_owned(), rule: None });
+                    found.push(Citation {
+                        document,
+                        section: word.to_owned(),
+                        rule: None,
+                    });
                 } else if found.len() == first || !["–", ",", "and", "rule"].contains(&word) {
                     // A number directly after the name begins a citation: "10 messages and 600 tokens" is none.
                     break;
@@ -103,7 +134,9 @@ fn citations(text: &str) -> Vec<Citation> {
 }
 
 fn sections() -> BTreeMap<&'static str, Sections> {
-    CITED.map(|(_, path)| (path, Sections::of(&Document::read(path)))).into()
+    CITED
+        .map(|(_, path)| (path, Sections::of(&Document::read(path))))
+        .into()
 }
 
 /// Returns every text file of the program, its tests and benches, with its path.
@@ -111,7 +144,11 @@ fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in ["src", "tests", "benches", "config", ".ci"] {
         files(&Path::new(ROOT).join(folder), &mut |path| {
-            let name = path.strip_prefix(ROOT).expect("below the root").display().to_string();
+            let name = path
+                .strip_prefix(ROOT)
+                .expect("below the root")
+                .display()
+                .to_string();
             // The examples in this file cite sections that do not exist.
             if name != "tests/docs/documents/citations.rs" {
                 found.extend(std::fs::read_to_string(&path).ok().map(|text| (name, text)));
@@ -143,7 +180,13 @@ fn rules_and_worked_examples_name_sections() {
     let rules = std::fs::read_to_string(Path::new(ROOT).join("src/wire/rule.rs")).unwrap();
     let cited: Vec<_> = rules
         .lines()
-        .filter_map(|line| line.trim().strip_prefix("/// ")?.rsplit_once(" (")?.1.strip_suffix(")."))
+        .filter_map(|line| {
+            line.trim()
+                .strip_prefix("/// ")?
+                .rsplit_once(" (")?
+                .1
+                .strip_suffix(").")
+        })
         .filter(|cited| cited.starts_with(|c: char| c.is_ascii_digit()))
         .map(|cited| format!("wire-format {cited}"))
         .collect();
@@ -152,9 +195,17 @@ fn rules_and_worked_examples_name_sections() {
     let mut texts = cited;
     files(&Path::new(ROOT).join("fixtures/vectors"), &mut |path| {
         let text = std::fs::read_to_string(&path).unwrap();
-        let vector: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-        let document = if vector["client_api"] == "messages" { "messages" } else { "wire-format" };
-        texts.push(format!("{document} {}", vector["section"].as_str().unwrap()));
+        let vector: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&text).unwrap();
+        let document = if vector["client_api"] == "messages" {
+            "messages"
+        } else {
+            "wire-format"
+        };
+        texts.push(format!(
+            "{document} {}",
+            vector["section"].as_str().unwrap()
+        ));
         examples += 1;
     });
     assert!(examples > 50, "{examples} examples");
@@ -162,7 +213,12 @@ fn rules_and_worked_examples_name_sections() {
     for text in texts {
         let found = citations(&text);
         assert!(!found.is_empty(), "{text}");
-        assert!(found.iter().all(|citation| sections[citation.document].have(citation)), "{text}");
+        assert!(
+            found
+                .iter()
+                .all(|citation| sections[citation.document].have(citation)),
+            "{text}"
+        );
     }
 }
 
@@ -171,11 +227,17 @@ fn rules_and_worked_examples_name_sections() {
 fn links_and_fixtures_in_comments_are_there() {
     let documents = documents();
     let (mut wrong, mut count) = (Vec::new(), 0);
-    for (path, text) in sources().into_iter().filter(|(path, _)| path.ends_with(".rs")) {
-        let comments = text.lines().filter_map(|line| line.trim().strip_prefix("//"));
+    for (path, text) in sources()
+        .into_iter()
+        .filter(|(path, _)| path.ends_with(".rs"))
+    {
+        let comments = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("//"));
         let ends = |c: char| c.is_whitespace() || "`,;()\"".contains(c);
-        for word in
-            comments.flat_map(|line| line.split(ends)).map(|word| word.trim_end_matches(['.', ':', '/']))
+        for word in comments
+            .flat_map(|line| line.split(ends))
+            .map(|word| word.trim_end_matches(['.', ':', '/']))
         {
             if !word.starts_with("docs/") && !word.starts_with("fixtures/")
                 || word.contains(['<', '*', '…', '{'])
@@ -184,9 +246,11 @@ fn links_and_fixtures_in_comments_are_there() {
             }
             count += 1;
             let (file, anchor) = word.split_once('#').unwrap_or((word, ""));
-            let known = documents.iter().find(|document| document.path == Path::new(file));
-            let named =
-                anchor.is_empty() || known.is_some_and(|document| document.anchors().contains(anchor));
+            let known = documents
+                .iter()
+                .find(|document| document.path == Path::new(file));
+            let named = anchor.is_empty()
+                || known.is_some_and(|document| document.anchors().contains(anchor));
             if !Path::new(ROOT).join(file).exists() || !named {
                 wrong.push(format!("{path}: {word}"));
             }
@@ -202,8 +266,10 @@ fn citations_are_read() {
     let text = "// Numbers (wire-format 4.6 rule 1, 4.7–4.9; faults C24\n    /// and O05). See engines E.2: x\n\
                 faults are many, my-faults 3, (faults U01). A test, (engines A.1; 235 tokens), `engines G`, faults 7, class A,\n\
                 two messages and 600 tokens (messages 4.2)";
-    let found: Vec<_> =
-        citations(text).into_iter().map(|found| (found.document, found.section, found.rule)).collect();
+    let found: Vec<_> = citations(text)
+        .into_iter()
+        .map(|found| (found.document, found.section, found.rule))
+        .collect();
     let (wire, faults, engines) = (CITED[0].1, CITED[1].1, CITED[2].1);
     let expected = [
         (wire, "4.6", Some(1)),
@@ -218,11 +284,19 @@ fn citations_are_read() {
         (engines, "G", None),
         (CITED[3].1, "4.2", None),
     ];
-    assert_eq!(found, expected.map(|(document, section, rule)| (document, section.to_owned(), rule)));
+    assert_eq!(
+        found,
+        expected.map(|(document, section, rule)| (document, section.to_owned(), rule))
+    );
     let document = Document::of("faults.md", "## 4. A\n\n### 4.6 B\n\n1. one\n".to_owned());
     let sections = Sections::of(&document);
-    let have =
-        |section: &str, rule| sections.have(&Citation { document: wire, section: section.to_owned(), rule });
+    let have = |section: &str, rule| {
+        sections.have(&Citation {
+            document: wire,
+            section: section.to_owned(),
+            rule,
+        })
+    };
     assert!(have("4", None) && have("4.6", Some(1)) && have("U12b", None));
     assert!(!have("4.7", None) && !have("4.6", Some(2)) && !have("U99", None));
 }

@@ -38,32 +38,53 @@ impl Costs {
     /// whose words have "p99" quotes a figure of that kind.
     fn assert_quoted(&self, scenario: &str, words: &str, nginx: &str, samewire: &str) {
         for (proxy, cell) in [("nginx", nginx), ("samewire", samewire)] {
-            let (number, unit) =
-                cell.split_once(' ').unwrap_or_else(|| panic!("{scenario}: no unit in {cell:?}"));
+            let (number, unit) = cell
+                .split_once(' ')
+                .unwrap_or_else(|| panic!("{scenario}: no unit in {cell:?}"));
             let figure = self.figures.iter().find(|figure| {
                 (figure.scenario.as_str(), figure.unit.as_str()) == (scenario, unit)
                     && figure.what.contains("p99") == words.contains("p99")
             });
             let figure = figure.unwrap_or_else(|| panic!("{scenario}: no figure in {unit}"));
-            let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-            assert_eq!(number, format!("{:.decimals$}", figure.values[proxy]), "{scenario}: {proxy}");
+            let decimals = number
+                .split_once('.')
+                .map_or(0, |(_, decimals)| decimals.len());
+            assert_eq!(
+                number,
+                format!("{:.decimals$}", figure.values[proxy]),
+                "{scenario}: {proxy}"
+            );
         }
     }
 }
 
 fn file(path: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(Path::new(ROOT).join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 #[test]
 fn the_plot_is_drawn_from_the_figures() {
     let mut command = Command::new("python3");
-    let output = command.args(["benches/plot.py", "--svg", "-"]).current_dir(ROOT).output();
+    let output = command
+        .args(["benches/plot.py", "--svg", "-"])
+        .current_dir(ROOT)
+        .output();
     let output = output.expect("python3 is there");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let is_current = output.stdout == file("docs/figures/cost.svg").as_bytes();
-    assert!(is_current, "docs/figures/cost.svg is not of these figures: run benches/plot.py");
-    assert!(file("README.md").contains("](docs/figures/cost.svg)"), "the README does not show the plot");
+    assert!(
+        is_current,
+        "docs/figures/cost.svg is not of these figures: run benches/plot.py"
+    );
+    assert!(
+        file("README.md").contains("](docs/figures/cost.svg)"),
+        "the README does not show the plot"
+    );
 }
 
 #[test]
@@ -84,7 +105,10 @@ fn the_readme_quotes_the_figures() {
 fn the_page_on_performance_quotes_the_figures() {
     let (costs, page) = (Costs::read(), Document::read("docs/performance.md"));
     let mut quoted = 0;
-    for row in rows(page.section("## Beside nginx")).iter().filter(|row| row.len() == 6) {
+    for row in rows(page.section("## Beside nginx"))
+        .iter()
+        .filter(|row| row.len() == 6)
+    {
         if let Some(scenario) = code(&row[0]).next() {
             costs.assert_quoted(scenario, &row[1], &row[2], &row[3]);
             quoted += 1;

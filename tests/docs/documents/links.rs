@@ -4,7 +4,15 @@ use crate::markdown::{ROOT, documents};
 use std::path::{Component, Path, PathBuf};
 
 /// Prefixes of paths that are written relative to the root of the project.
-const TOPS: [&str; 7] = ["src/", "tests/", "fixtures/", "benches/", "config/", "docs/", ".ci/"];
+const TOPS: [&str; 7] = [
+    "src/",
+    "tests/",
+    "fixtures/",
+    "benches/",
+    "config/",
+    "docs/",
+    ".ci/",
+];
 
 /// Returns a path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
@@ -32,10 +40,15 @@ fn every_link_and_anchor_is_there() {
             }
             count += 1;
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let path = if file.is_empty() { document.path.clone() } else { plain(&folder.join(file)) };
+            let path = if file.is_empty() {
+                document.path.clone()
+            } else {
+                plain(&folder.join(file))
+            };
             let known = documents.iter().find(|other| other.path == path);
             let there = Path::new(ROOT).join(&path).exists();
-            let named = anchor.is_empty() || known.is_some_and(|other| other.anchors().contains(anchor));
+            let named =
+                anchor.is_empty() || known.is_some_and(|other| other.anchors().contains(anchor));
             if !there || !named {
                 wrong.push(format!("{}:{line}: {link}", document.name()));
             }
@@ -63,9 +76,16 @@ fn every_path_is_there() {
     let (mut wrong, mut count) = (Vec::new(), 0);
     for document in documents() {
         let code = document.code().map(|(line, code)| (line, code.to_owned()));
-        let shell = document.blocks.iter().filter(|block| ["sh", "bash"].contains(&block.language.as_str()));
-        let words =
-            shell.flat_map(|block| block.text.split_whitespace().map(|word| (block.line, word.to_owned())));
+        let shell = document
+            .blocks
+            .iter()
+            .filter(|block| ["sh", "bash"].contains(&block.language.as_str()));
+        let words = shell.flat_map(|block| {
+            block
+                .text
+                .split_whitespace()
+                .map(|word| (block.line, word.to_owned()))
+        });
         for (line, word) in code.chain(words) {
             let Some(path) = path(&word) else { continue };
             count += 1;
@@ -80,5 +100,7 @@ fn every_path_is_there() {
 
 /// Returns true for paths that are created by runs and are not in the repository.
 fn made(path: &str) -> bool {
-    ["tests/fuzz/corpus", "tests/fuzz/artifacts"].iter().any(|folder| path.starts_with(folder))
+    ["tests/fuzz/corpus", "tests/fuzz/artifacts"]
+        .iter()
+        .any(|folder| path.starts_with(folder))
 }

@@ -17,7 +17,10 @@ fn markdown_is_read_as_written() {
     let text = "# A `b` c.d\n\n[x](y#z) `[n](o)`\n\n## A\n\n```sh\n# no heading\n[no](link)\n```\n\
                 ## A\n| k | v |\n|---|---|\n| `p` | `q\\|r` |\n";
     let document = Document::of("x.md", text.to_owned());
-    assert_eq!(document.anchors().into_iter().collect::<Vec<_>>(), ["a", "a-1", "a-b-cd"]);
+    assert_eq!(
+        document.anchors().into_iter().collect::<Vec<_>>(),
+        ["a", "a-1", "a-b-cd"]
+    );
     assert_eq!(document.links(), [(3, "y#z".to_owned())]);
     assert_eq!(document.blocks.len(), 1);
     assert_eq!(

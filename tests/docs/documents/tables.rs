@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 fn file(path: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(Path::new(ROOT).join(path))
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Returns the names of metrics in the source that writes them.
@@ -19,7 +20,10 @@ pub fn metrics() -> BTreeSet<String> {
     });
     let mut found = BTreeSet::new();
     for text in sources.split('"') {
-        let name: String = text.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+        let name: String = text
+            .chars()
+            .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+            .collect();
         let rest = &text[name.len()..];
         let is_whole = rest.is_empty() || rest.starts_with([' ', '{']);
         if is_whole && (name.starts_with("samewire_") || name.starts_with("process_")) {
@@ -67,10 +71,14 @@ fn the_wire_format_names_every_option() {
     let document = Document::read("docs/wire-format.md");
     let mut told = BTreeMap::new();
     for row in rows(document.section("### 1.9 Options")) {
-        let (names, defaults): (Vec<_>, Vec<_>) = (code(&row[0]).collect(), code(&row[1]).collect());
+        let (names, defaults): (Vec<_>, Vec<_>) =
+            (code(&row[0]).collect(), code(&row[1]).collect());
         assert_eq!(names.len(), defaults.len(), "{row:?}");
         for (name, default) in names.into_iter().zip(defaults) {
-            assert!(told.insert(name.to_owned(), default.to_owned()).is_none(), "{name} is there twice");
+            assert!(
+                told.insert(name.to_owned(), default.to_owned()).is_none(),
+                "{name} is there twice"
+            );
         }
     }
     assert!(there.len() > 30, "{there:?}");
@@ -85,16 +93,24 @@ fn the_index_of_rules_names_every_rule() {
         let mut told = BTreeSet::new();
         for row in rows(document.section(heading)) {
             // Options and keys are named in parentheses.
-            let names = row[cell].split('(').map(|part| part.rsplit(')').next().unwrap_or_default());
+            let names = row[cell]
+                .split('(')
+                .map(|part| part.rsplit(')').next().unwrap_or_default());
             for name in names.flat_map(code) {
                 assert!(told.insert(name.to_owned()), "{name} is listed twice");
             }
         }
         told
     };
-    let of_answers = Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
+    let of_answers = Rule::ALL
+        .iter()
+        .map(|rule| rule.name().to_owned())
+        .collect();
     assert_eq!(listed("### L.1 Rules for answers", 0), of_answers);
-    let of_engines = ENGINES.iter().flat_map(|engine| engine.rules()).chain(Fallback::rules());
+    let of_engines = ENGINES
+        .iter()
+        .flat_map(|engine| engine.rules())
+        .chain(Fallback::rules());
     let of_requests = of_engines.map(|rule| rule.name.to_owned()).collect();
     assert_eq!(listed("### L.2 Rules for requests", 1), of_requests);
 }
@@ -104,12 +120,23 @@ fn the_index_of_rules_names_every_rule() {
 fn versions_of_clients_are_those_that_are_tested() {
     let pins = |path: &str, line: &str, what: &str| {
         let text = file(path);
-        let found = text.lines().find_map(|text| text.trim().strip_prefix(line).map(str::to_owned));
+        let found = text
+            .lines()
+            .find_map(|text| text.trim().strip_prefix(line).map(str::to_owned));
         let found = found.unwrap_or_else(|| panic!("{path} pins no {what}"));
-        (what.to_owned(), found.trim_matches([' ', '"', ',']).to_owned())
+        (
+            what.to_owned(),
+            found.trim_matches([' ', '"', ',']).to_owned(),
+        )
     };
-    let (python, node) = ("tests/clients/python/requirements.txt", "tests/clients/node/package.json");
-    let (agents, agents_node) = ("tests/agents/python/requirements.txt", "tests/agents/node/package.json");
+    let (python, node) = (
+        "tests/clients/python/requirements.txt",
+        "tests/clients/node/package.json",
+    );
+    let (agents, agents_node) = (
+        "tests/agents/python/requirements.txt",
+        "tests/agents/node/package.json",
+    );
     let pins = [
         pins(python, "openai==", "openai for Python"),
         pins(node, "\"openai\":", "for Node"),
@@ -130,7 +157,10 @@ fn versions_of_clients_are_those_that_are_tested() {
         for (what, version) in &pins {
             let named = |row: &&Vec<String>| row[0].contains(what.as_str());
             let told = |row: &Vec<String>| row[1].split(", ").any(|told| told == version);
-            assert!(rows.iter().filter(named).any(told), "{path}: {what} {version}");
+            assert!(
+                rows.iter().filter(named).any(told),
+                "{path}: {what} {version}"
+            );
         }
     }
 }

@@ -54,7 +54,8 @@ impl Measure {
                 let doc = ["///", "//!"]
                     .into_iter()
                     .find(|mark| line.starts_with(mark) && !line.starts_with("////"));
-                if let Some((start, mark, words)) = block.take_if(|(_, mark, _)| Some(*mark) != doc) {
+                if let Some((start, mark, words)) = block.take_if(|(_, mark, _)| Some(*mark) != doc)
+                {
                     measure.add(&path, start, mark, &words);
                 }
                 if let Some(mark) = doc {
@@ -76,7 +77,8 @@ impl Measure {
         self.blocks += 1;
         self.words += 1 + words.count();
         if OPENINGS.contains(&first.trim_end_matches(|c: char| !c.is_alphanumeric())) {
-            self.subjectless.push(format!("{}:{line}: {mark}{text}", path.display()));
+            self.subjectless
+                .push(format!("{}:{line}: {mark}{text}", path.display()));
         }
     }
 }

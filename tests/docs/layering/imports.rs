@@ -23,7 +23,12 @@ struct Module {
 pub(crate) fn cyclic_files(root: &Path) -> Vec<String> {
     let modules = modules(root);
     let edges = imports(&modules);
-    assert!(edges.len() > modules.len(), "{} imports in {} files", edges.len(), modules.len());
+    assert!(
+        edges.len() > modules.len(),
+        "{} imports in {} files",
+        edges.len(),
+        modules.len()
+    );
     cyclic(edges)
 }
 
@@ -45,7 +50,12 @@ pub(crate) fn extensions(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for (name, module) in &modules {
         // A type that is neither imported nor found is made by a macro here.
-        let imported = |extended: &&String| module.uses.iter().any(|(known_as, _)| known_as == *extended);
+        let imported = |extended: &&String| {
+            module
+                .uses
+                .iter()
+                .any(|(known_as, _)| known_as == *extended)
+        };
         for extended in module.extends.iter().filter(imported) {
             let homes: Vec<_> = modules
                 .iter()
@@ -61,23 +71,37 @@ pub(crate) fn extensions(root: &Path) -> Vec<String> {
 }
 
 fn modules(root: &Path) -> BTreeMap<Names, Module> {
-    let files = super::files(root).into_iter().filter(|path| path != Path::new("main.rs"));
-    files.map(|path| (name_of(&path), read(&std::fs::read_to_string(root.join(&path)).unwrap()))).collect()
+    let files = super::files(root)
+        .into_iter()
+        .filter(|path| path != Path::new("main.rs"));
+    files
+        .map(|path| {
+            (
+                name_of(&path),
+                read(&std::fs::read_to_string(root.join(&path)).unwrap()),
+            )
+        })
+        .collect()
 }
 
 /// Keeps the edges that are part of a cycle.
 fn cyclic(mut edges: BTreeMap<(Names, Names), String>) -> Vec<String> {
     // A node that no other imports, or that imports none, is in no cycle.
     loop {
-        let (from, to): (HashSet<_>, HashSet<_>) =
-            edges.keys().map(|(from, to)| (from.clone(), to.clone())).unzip();
+        let (from, to): (HashSet<_>, HashSet<_>) = edges
+            .keys()
+            .map(|(from, to)| (from.clone(), to.clone()))
+            .unzip();
         let before = edges.len();
         edges.retain(|(a, b), _| to.contains(a) && from.contains(b));
         if edges.len() == before {
             break;
         }
     }
-    edges.iter().map(|((a, b), path)| format!("{} -> {} ({path})", a.join("/"), b.join("/"))).collect()
+    edges
+        .iter()
+        .map(|((a, b), path)| format!("{} -> {} ({path})", a.join("/"), b.join("/")))
+        .collect()
 }
 
 /// Returns the module path of a file of `src`.
@@ -106,7 +130,9 @@ fn read(text: &str) -> Module {
             Item::Trait(item) => module.items.insert(item.ident.to_string()),
             Item::Type(item) => module.items.insert(item.ident.to_string()),
             Item::Impl(item) if item.trait_.is_none() => match &*item.self_ty {
-                Type::Path(path) => module.extends.insert(path.path.segments[0].ident.to_string()),
+                Type::Path(path) => module
+                    .extends
+                    .insert(path.path.segments[0].ident.to_string()),
                 _ => false,
             },
             _ => false,
@@ -119,7 +145,10 @@ fn read(text: &str) -> Module {
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
-            && attribute.meta.require_list().is_ok_and(|list| list.tokens.to_string() == "test")
+            && attribute
+                .meta
+                .require_list()
+                .is_ok_and(|list| list.tokens.to_string() == "test")
     })
 }
 
@@ -133,12 +162,17 @@ impl<'a> Visit<'a> for Module {
     fn visit_item_use(&mut self, item: &'a ItemUse) {
         let mut found = Vec::new();
         flatten(&item.tree, &mut Vec::new(), &mut found);
-        self.paths.extend(found.iter().map(|(_, path)| path.clone()));
+        self.paths
+            .extend(found.iter().map(|(_, path)| path.clone()));
         self.uses.extend(found);
     }
 
     fn visit_path(&mut self, path: &'a syn::Path) {
-        let names: Names = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let names: Names = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
         if names.len() > 1 {
             self.paths.insert(names);
         }
@@ -146,7 +180,11 @@ impl<'a> Visit<'a> for Module {
     }
 
     fn visit_macro(&mut self, called: &'a Macro) {
-        let text = called.tokens.to_string().replace(" :: ", "::").replace(":: ", "::");
+        let text = called
+            .tokens
+            .to_string()
+            .replace(" :: ", "::")
+            .replace(":: ", "::");
         let words = text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
         let paths = words
             .filter(|word| word.contains("::"))
@@ -160,9 +198,16 @@ impl<'a> Visit<'a> for Module {
 fn flatten(tree: &UseTree, before: &mut Names, found: &mut Vec<(String, Names)>) {
     let mut add = |name: &syn::Ident, known_as: &syn::Ident| {
         let is_self = name == "self";
-        let path: Names = before.iter().cloned().chain((!is_self).then(|| name.to_string())).collect();
-        let known_as =
-            if is_self { before.last().cloned().unwrap_or_default() } else { known_as.to_string() };
+        let path: Names = before
+            .iter()
+            .cloned()
+            .chain((!is_self).then(|| name.to_string()))
+            .collect();
+        let known_as = if is_self {
+            before.last().cloned().unwrap_or_default()
+        } else {
+            known_as.to_string()
+        };
         found.push((known_as, path));
     };
     match tree {
@@ -174,7 +219,10 @@ fn flatten(tree: &UseTree, before: &mut Names, found: &mut Vec<(String, Names)>)
             flatten(&path.tree, before, found);
             before.pop();
         }
-        UseTree::Group(group) => group.items.iter().for_each(|tree| flatten(tree, before, found)),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .for_each(|tree| flatten(tree, before, found)),
     }
 }
 
@@ -183,13 +231,18 @@ fn imports(modules: &BTreeMap<Names, Module>) -> BTreeMap<(Names, Names), String
     let mut edges = BTreeMap::new();
     for (name, module) in modules {
         for path in &module.paths {
-            let through =
-                module.uses.iter().find(|(known_as, _)| path.len() > 1 && path.first() == Some(known_as));
-            let long = through.map(|(_, start)| start.iter().chain(&path[1..]).cloned().collect::<Names>());
+            let through = module
+                .uses
+                .iter()
+                .find(|(known_as, _)| path.len() > 1 && path.first() == Some(known_as));
+            let long = through
+                .map(|(_, start)| start.iter().chain(&path[1..]).cloned().collect::<Names>());
             let target = absolute(modules, name, long.as_ref().unwrap_or(path));
             let target = target.and_then(|target| origin(modules, &target, 0));
             if let Some(target) = target.filter(|target| !name.starts_with(target)) {
-                edges.entry((name.clone(), target)).or_insert_with(|| path.join("::"));
+                edges
+                    .entry((name.clone(), target))
+                    .or_insert_with(|| path.join("::"));
             }
         }
     }
@@ -220,11 +273,19 @@ fn absolute(modules: &BTreeMap<Names, Module>, module: &Names, path: &[String]) 
 
 /// Returns the module that defines the item at this path, through re-exports.
 fn origin(modules: &BTreeMap<Names, Module>, path: &Names, depth: usize) -> Option<Names> {
-    let length = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
+    let length = (0..=path.len())
+        .rev()
+        .find(|length| modules.contains_key(&path[..*length]))?;
     let name = path[..length].to_vec();
     let (module, item) = (&modules[&name], path.get(length));
-    let Some(item) = item.filter(|item| !module.items.contains(*item)) else { return Some(name) };
+    let Some(item) = item.filter(|item| !module.items.contains(*item)) else {
+        return Some(name);
+    };
     let again = module.uses.iter().find(|(known_as, _)| known_as == item);
-    let again = again.filter(|_| depth < 8).and_then(|(_, path)| absolute(modules, &name, path));
-    again.and_then(|path| origin(modules, &path, depth + 1)).or(Some(name))
+    let again = again
+        .filter(|_| depth < 8)
+        .and_then(|(_, path)| absolute(modules, &name, path));
+    again
+        .and_then(|path| origin(modules, &path, depth + 1))
+        .or(Some(name))
 }

@@ -75,12 +75,27 @@ fn sources() -> Vec<Source> {
         .into_iter()
         .map(|path| {
             let text = std::fs::read_to_string(root.join(&path)).unwrap();
-            let first = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+            let first = path
+                .components()
+                .next()
+                .unwrap()
+                .as_os_str()
+                .to_str()
+                .unwrap()
+                .to_owned();
             let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
             let mut code_of = code(&text[..tests]);
-            let lines = code_of.lines().filter(|line| !line.trim().is_empty()).count();
+            let lines = code_of
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .count();
             code_of.push_str(&code(&text[tests..]));
-            Source { module: first.trim_end_matches(".rs").to_owned(), lines, text: code_of, path }
+            Source {
+                module: first.trim_end_matches(".rs").to_owned(),
+                lines,
+                text: code_of,
+                path,
+            }
         })
         .collect();
     assert!(found.len() > 30, "the sources are there");
@@ -92,11 +107,16 @@ fn code(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     // Literals and comments begin with these alone, which are looked for as bytes: this reads all sources for many tests.
-    while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'/' | b'"' | b'\'')) {
+    while let Some(at) = rest
+        .bytes()
+        .position(|byte| matches!(byte, b'/' | b'"' | b'\''))
+    {
         let (before, from) = rest.split_at(at);
         let (kept, length) = match from.as_bytes()[0] {
             b'/' if from.starts_with("//") => (before, from.find('\n').unwrap_or(from.len())),
-            b'/' if from.starts_with("/*") => (before, from.find("*/").map_or(from.len(), |at| at + 2)),
+            b'/' if from.starts_with("/*") => {
+                (before, from.find("*/").map_or(from.len(), |at| at + 2))
+            }
             b'/' => {
                 out.push_str(&rest[..=at]);
                 rest = &from[1..];
@@ -127,7 +147,9 @@ fn before_raw_string(before: &str) -> Option<&str> {
 /// Returns the length of a raw string from its quotation mark.
 fn raw_string(text: &str, hashes: usize) -> usize {
     let end = format!("\"{}", "#".repeat(hashes));
-    text[1..].find(&end).map_or(text.len(), |at| 1 + at + end.len())
+    text[1..]
+        .find(&end)
+        .map_or(text.len(), |at| 1 + at + end.len())
 }
 
 fn string(text: &str) -> usize {
@@ -157,8 +179,14 @@ fn quoted_character(text: &str) -> usize {
 
 /// Returns the modules in the order of `src/lib.rs`.
 fn modules(sources: &[Source]) -> Vec<String> {
-    let lib = sources.iter().find(|source| source.path == Path::new("lib.rs")).unwrap();
-    let named = lib.text.lines().filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';'));
+    let lib = sources
+        .iter()
+        .find(|source| source.path == Path::new("lib.rs"))
+        .unwrap();
+    let named = lib
+        .text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';'));
     named.map(str::to_owned).collect()
 }
 
@@ -188,7 +216,9 @@ fn grouped(text: &str) -> Vec<&str> {
                     start = false;
                     let rest = &text[at + open.len() + end..];
                     words.push(
-                        &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())],
+                        &rest[..rest
+                            .find(|c: char| !c.is_alphanumeric() && c != '_')
+                            .unwrap_or(rest.len())],
                     );
                 }
                 _ => {}
@@ -205,7 +235,9 @@ fn imports_point_one_way() {
     assert!(order.iter().any(|module| module == LAST_PURE), "{order:?}");
     let place = |module: &str| order.iter().position(|known| known == module);
     let mut wrong = Vec::new();
-    for source in sources.iter().filter(|source| !["build", "lib", "main"].contains(&source.module.as_str()))
+    for source in sources
+        .iter()
+        .filter(|source| !["build", "lib", "main"].contains(&source.module.as_str()))
     {
         let Some(own) = place(&source.module) else {
             wrong.push(format!("{} is no module that lib.rs names", source.module));
@@ -231,7 +263,10 @@ fn no_file_imports_in_a_circle() {
 fn no_module_imports_in_a_circle() {
     for folder in ["src", "benches/soak"] {
         let cyclic = imports::cyclic_modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
-        let wrong: Vec<_> = cyclic.into_iter().filter(|circle| !circle.starts_with("wire/")).collect();
+        let wrong: Vec<_> = cyclic
+            .into_iter()
+            .filter(|circle| !circle.starts_with("wire/"))
+            .collect();
         assert!(wrong.is_empty(), "{folder}: {}", wrong.join("\n"));
     }
 }
@@ -277,13 +312,35 @@ fn the_pure_half_touches_nothing() {
     let pure = &order[..=order.iter().position(|module| module == LAST_PURE).unwrap()];
     assert_eq!(
         pure,
-        ["json", "quantity", "nearest", "model_name", "visible", "wire", "request", "engine", "plan", "seal"]
+        [
+            "json",
+            "quantity",
+            "nearest",
+            "model_name",
+            "visible",
+            "wire",
+            "request",
+            "engine",
+            "plan",
+            "seal"
+        ]
     );
     let mut wrong = Vec::new();
-    for source in sources.iter().filter(|source| pure.contains(&source.module)) {
-        let world = WORLD.iter().filter(|path| words_after(&source.text, path).next().is_some());
-        let clocks = CLOCKS.iter().filter(|name| words_after(&source.text, name).any(str::is_empty));
-        wrong.extend(world.chain(clocks).map(|name| format!("{} names {name}", source.path.display())));
+    for source in sources
+        .iter()
+        .filter(|source| pure.contains(&source.module))
+    {
+        let world = WORLD
+            .iter()
+            .filter(|path| words_after(&source.text, path).next().is_some());
+        let clocks = CLOCKS
+            .iter()
+            .filter(|name| words_after(&source.text, name).any(str::is_empty));
+        wrong.extend(
+            world
+                .chain(clocks)
+                .map(|name| format!("{} names {name}", source.path.display())),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -294,9 +351,14 @@ fn no_trees_of_json() {
     let sources = sources();
     let builds = |source: &&Source| {
         words_after(&source.text, "serde_json::").any(|word| word == "Value" || word == "json")
-            || source.text.contains("serde_json::{") && words_after(&source.text, "Value").any(str::is_empty)
+            || source.text.contains("serde_json::{")
+                && words_after(&source.text, "Value").any(str::is_empty)
     };
-    let found: Vec<_> = sources.iter().filter(builds).map(|source| source.path.as_path()).collect();
+    let found: Vec<_> = sources
+        .iter()
+        .filter(builds)
+        .map(|source| source.path.as_path())
+        .collect();
     assert_eq!(found, [Path::new("tree.rs")], "`serde_json::Value`");
 }
 
@@ -305,13 +367,21 @@ fn files_have_one_subject() {
     let mut wrong = Vec::new();
     for source in sources() {
         let name = source.path.with_extension("");
-        let is_vague =
-            name.components().any(|part| VAGUE_NAMES.iter().any(|vague| part.as_os_str() == *vague));
+        let is_vague = name
+            .components()
+            .any(|part| VAGUE_NAMES.iter().any(|vague| part.as_os_str() == *vague));
         if is_vague {
-            wrong.push(format!("{} says nothing of its subject", source.path.display()));
+            wrong.push(format!(
+                "{} says nothing of its subject",
+                source.path.display()
+            ));
         }
         if source.lines > LONGEST_FILE {
-            wrong.push(format!("{} has {} lines", source.path.display(), source.lines));
+            wrong.push(format!(
+                "{} has {} lines",
+                source.path.display(),
+                source.lines
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -325,7 +395,10 @@ fn functions_fit_on_a_page() {
         for (name, lines) in functions(&source.text) {
             seen += 1;
             if lines > LONGEST_FUNCTION {
-                wrong.push(format!("{}: {name} has {lines} lines", source.path.display()));
+                wrong.push(format!(
+                    "{}: {name} has {lines} lines",
+                    source.path.display()
+                ));
             }
         }
     }
@@ -370,6 +443,12 @@ fn code_is_told_from_text() {
         words_after("use crate::wire::x; crate::json", "crate::").collect::<Vec<_>>(),
         ["wire", "json"]
     );
-    assert_eq!(grouped("use crate::{wire::{json, x}, plan}; cli"), ["wire", "plan"]);
-    assert_eq!(words_after("tokio::x subtokio a::tokio", "tokio").collect::<Vec<_>>(), [""]);
+    assert_eq!(
+        grouped("use crate::{wire::{json, x}, plan}; cli"),
+        ["wire", "plan"]
+    );
+    assert_eq!(
+        words_after("tokio::x subtokio a::tokio", "tokio").collect::<Vec<_>>(),
+        [""]
+    );
 }

@@ -10,7 +10,9 @@ pub(crate) struct Feed<'a>(pub(crate) &'a [u8]);
 impl<'a> Feed<'a> {
     /// Returns the next byte; 0 after the end.
     pub(crate) fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        let Some((first, rest)) = self.0.split_first() else {
+            return 0;
+        };
         self.0 = rest;
         *first
     }
@@ -43,8 +45,13 @@ impl<'a> Feed<'a> {
 /// value. (The bytes cannot be the source of randomness itself: each choice takes half of the rest.)
 pub(crate) fn generated<S: Strategy>(strategy: S, data: &[u8]) -> Option<S::Value> {
     let chance = TestRng::from_seed(RngAlgorithm::ChaCha, &Sha256::digest(data));
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let tree = strategy.new_tree(&mut TestRunner::new_with_rng(config, chance)).ok()?;
+    let config = Config {
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let tree = strategy
+        .new_tree(&mut TestRunner::new_with_rng(config, chance))
+        .ok()?;
     Some(tree.current())
 }
 

@@ -2,7 +2,9 @@
 //! answer.
 
 use super::feed::Feed;
-use crate::cases::{Case, captures, fixtures, message_vectors, response_vectors, responses, vectors};
+use crate::cases::{
+    Case, captures, fixtures, message_vectors, response_vectors, responses, vectors,
+};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
@@ -30,7 +32,11 @@ pub(crate) fn exchange(data: &[u8]) -> Made {
         });
     }
     if flag(3) {
-        request["logprobs"] = if api == Api::Chat { json!(true) } else { json!(1) };
+        request["logprobs"] = if api == Api::Chat {
+            json!(true)
+        } else {
+            json!(1)
+        };
     }
     if flag(5) && api == Api::Chat {
         request["tool_choice"] = json!({"type": "function", "function": {"name": "forced"}});
@@ -42,8 +48,19 @@ pub(crate) fn exchange(data: &[u8]) -> Made {
     if n > 0 {
         request["n"] = json!(n);
     }
-    let case = case(api, api, head[1], request, options(head[2], head[3]), input, !flag(4));
-    Made { case, sizes: [one, other] }
+    let case = case(
+        api,
+        api,
+        head[1],
+        request,
+        options(head[2], head[3]),
+        input,
+        !flag(4),
+    );
+    Made {
+        case,
+        sizes: [one, other],
+    }
 }
 
 /// Makes an exchange with a Responses client, whose engine gets requests in this API.
@@ -62,8 +79,19 @@ pub(crate) fn response(upstream: Api, data: &[u8]) -> Made {
     if head[2] >> 4 & 1 == 1 {
         options["invalid_event"] = json!("skip");
     }
-    let case = case(Api::Responses, upstream, head[1], request, options, input, !flag(4));
-    Made { case, sizes: [one, other] }
+    let case = case(
+        Api::Responses,
+        upstream,
+        head[1],
+        request,
+        options,
+        input,
+        !flag(4),
+    );
+    Made {
+        case,
+        sizes: [one, other],
+    }
 }
 
 /// Makes an exchange with a client of Messages, whose engine gets requests in this API.
@@ -87,8 +115,19 @@ pub(crate) fn message(upstream: Api, data: &[u8]) -> Made {
     if head[2] >> 4 & 1 == 1 {
         options["invalid_event"] = json!("skip");
     }
-    let case = case(Api::Messages, upstream, head[1], request, options, input, !flag(4));
-    Made { case, sizes: [one, other] }
+    let case = case(
+        Api::Messages,
+        upstream,
+        head[1],
+        request,
+        options,
+        input,
+        !flag(4),
+    );
+    Made {
+        case,
+        sizes: [one, other],
+    }
 }
 
 fn case(
@@ -109,7 +148,8 @@ fn case(
         options,
         input: input.to_vec(),
         events,
-        ending: [Ending::Clean, Ending::Reset, Ending::Timeout, Ending::Clean][usize::from(way >> 2 & 3)],
+        ending: [Ending::Clean, Ending::Reset, Ending::Timeout, Ending::Clean]
+            [usize::from(way >> 2 & 3)],
         now: 1_795_000_000,
         ..Case::default()
     }
@@ -140,9 +180,21 @@ pub(crate) fn options(one: u8, other: u8) -> Value {
     set(flag(6), "tool_call_ids", json!("preserve"));
     set(flag(7), "continuous_usage", json!("pass"));
     let of = |bit: u8| usize::from(other >> bit & 3);
-    set(of(0) > 0, "reasoning_field", json!(["", "reasoning", "reasoning_content", "none"][of(0)]));
-    set(of(2) > 0, "system_fingerprint", json!(["", "hash", "pass", "hash"][of(2)]));
-    set(of(4) > 0, "model_name", json!(["", "requested", "an-alias", "requested"][of(4)]));
+    set(
+        of(0) > 0,
+        "reasoning_field",
+        json!(["", "reasoning", "reasoning_content", "none"][of(0)]),
+    );
+    set(
+        of(2) > 0,
+        "system_fingerprint",
+        json!(["", "hash", "pass", "hash"][of(2)]),
+    );
+    set(
+        of(4) > 0,
+        "model_name",
+        json!(["", "requested", "an-alias", "requested"][of(4)]),
+    );
     set(other >> 6 & 1 == 1, "force_usage", json!(true));
     set(other >> 7 & 1 == 1, "stop_details", json!(true));
     options
@@ -156,14 +208,21 @@ fn of(case: &Case) -> Vec<u8> {
         case.streams(),
         usage["include_usage"] == true,
         usage["continuous_usage_stats"] == true,
-        request["logprobs"] == true || request["logprobs"].is_u64() || request["include"].is_array(),
+        request["logprobs"] == true
+            || request["logprobs"].is_u64()
+            || request["include"].is_array(),
         !case.events,
         request["tool_choice"]["function"]["name"].is_string(),
         false,
         case.api == Api::Completions,
     ];
-    let asked = (0..8).zip(flags).fold(0, |all, (bit, on)| all | u8::from(on) << bit);
-    let engine = ENGINES.iter().position(|name| *name == case.engine).unwrap_or(2);
+    let asked = (0..8)
+        .zip(flags)
+        .fold(0, |all, (bit, on)| all | u8::from(on) << bit);
+    let engine = ENGINES
+        .iter()
+        .position(|name| *name == case.engine)
+        .unwrap_or(2);
     let ending = u8::from(case.ending == Ending::Reset);
     let n = request["n"].as_u64().unwrap_or(0).min(3) as u8;
     let mut bytes = vec![asked, engine as u8 | ending << 2 | n << 4, 0, 0, 6, 40];
@@ -182,7 +241,10 @@ fn short(case: &Case) -> bool {
 /// Returns every short exchange of Chat Completions and Completions.
 pub(crate) fn exchanges() -> Vec<Case> {
     let captures = captures().into_iter().map(|fixture| fixture.case);
-    captures.chain(vectors().into_iter().map(|(case, _)| case)).filter(short).collect()
+    captures
+        .chain(vectors().into_iter().map(|(case, _)| case))
+        .filter(short)
+        .collect()
 }
 
 /// Returns the bytes of these cases.
@@ -194,7 +256,10 @@ pub(crate) fn seeds(cases: &[Case]) -> Vec<Vec<u8>> {
 pub(crate) fn answers() -> Vec<Case> {
     let captures = responses().into_iter().map(|fixture| fixture.case);
     let vectors = response_vectors().into_iter().map(|(case, _)| case);
-    captures.chain(vectors).filter(|case| short(case) && case.upstream == Api::Responses).collect()
+    captures
+        .chain(vectors)
+        .filter(|case| short(case) && case.upstream == Api::Responses)
+        .collect()
 }
 
 /// Returns every short exchange of Messages with an engine whose own route is used.
@@ -203,13 +268,19 @@ pub(crate) fn messages() -> Vec<Case> {
         _ if case.upstream == Api::Messages => Some(case),
         // The canonical form is one that an engine may send.
         Some(lines) => {
-            let body: String =
-                lines.iter().map(|line| format!("{}\n", line.as_str().unwrap_or_default())).collect();
+            let body: String = lines
+                .iter()
+                .map(|line| format!("{}\n", line.as_str().unwrap_or_default()))
+                .collect();
             Some(case.fed_back(&body))
         }
         None => None,
     };
-    message_vectors().into_iter().filter_map(native).filter(short).collect()
+    message_vectors()
+        .into_iter()
+        .filter_map(native)
+        .filter(short)
+        .collect()
 }
 
 /// Returns the engine's bytes of inputs that were once answered wrongly.
@@ -241,7 +312,11 @@ pub(crate) fn objects(cases: &[Case]) -> Vec<String> {
     for case in cases {
         let text = String::from_utf8_lossy(&case.input).into_owned();
         if case.events {
-            all.extend(text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned));
+            all.extend(
+                text.lines()
+                    .filter_map(|line| line.strip_prefix("data: "))
+                    .map(str::to_owned),
+            );
         } else {
             all.push(text);
         }

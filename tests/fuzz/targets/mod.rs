@@ -72,7 +72,9 @@ pub const FUZZED: Duration = Duration::from_secs(1);
 impl Target {
     /// Returns the target with this name.
     pub fn named(name: &str) -> &'static Self {
-        ALL.iter().find(|target| target.name == name).expect("a target of this name")
+        ALL.iter()
+            .find(|target| target.name == name)
+            .expect("a target of this name")
     }
 
     /// Checks an input within this time. A busy machine gets two more tries.

@@ -51,19 +51,27 @@ fn running() -> &'static Running {
             run_on(listeners, config, None).expect("it serves");
             std::process::exit(1);
         });
-        Running { proxy, desk: Mutex::default() }
+        Running {
+            proxy,
+            desk: Mutex::default(),
+        }
     })
 }
 
 fn desk() -> MutexGuard<'static, EngineRecord> {
-    running().desk.lock().unwrap_or_else(PoisonError::into_inner)
+    running()
+        .desk
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Serves one request, then closes the connection. Requests other than generations get a fixed answer and are not
 /// recorded.
 fn serve(mut stream: TcpStream) {
     let _ = stream.set_read_timeout(Some(PATIENCE));
-    let Some(request) = request(&mut stream) else { return };
+    let Some(request) = request(&mut stream) else {
+        return;
+    };
     let answer = if request.starts_with(b"POST ") {
         let mut desk = desk();
         desk.asked.push(request);
@@ -83,9 +91,13 @@ fn request(stream: &mut TcpStream) -> Option<Vec<u8>> {
     loop {
         let head = read.windows(4).position(|window| window == b"\r\n\r\n");
         if let Some(end) = head {
-            let text = std::str::from_utf8(&read[..end]).expect("a head is text").to_ascii_lowercase();
+            let text = std::str::from_utf8(&read[..end])
+                .expect("a head is text")
+                .to_ascii_lowercase();
             assert!(!text.contains("\r\ntransfer-encoding:"), "{text}");
-            let mut lengths = text.lines().filter_map(|line| line.strip_prefix("content-length: "));
+            let mut lengths = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("content-length: "));
             let length: usize = lengths.next().unwrap_or("0").parse().expect("a number");
             assert_eq!(lengths.next(), None, "{text}");
             if read.len() >= end + 4 + length {
@@ -128,11 +140,19 @@ fn exchange(bytes: &[u8], answer: &[u8], pause: Duration) -> Seen {
     exchange_until(bytes, answer, pause, |client| answers(client).is_some())
 }
 
-fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(&[u8]) -> bool) -> Seen {
+fn exchange_until(
+    bytes: &[u8],
+    answer: &[u8],
+    pause: Duration,
+    is_answered: fn(&[u8]) -> bool,
+) -> Seen {
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let address = running().proxy;
-    *desk() = EngineRecord { answer: answer.to_vec(), asked: Vec::new() };
+    *desk() = EngineRecord {
+        answer: answer.to_vec(),
+        asked: Vec::new(),
+    };
     let mut stream = TcpStream::connect(address).expect("samewire listens");
     stream.set_read_timeout(Some(pause)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
@@ -159,10 +179,17 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
                 let _ = stream.shutdown(Shutdown::Write);
                 stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
             }
-            Err(error) => panic!("{error}: {} gave {}", bytes.escape_ascii(), client.escape_ascii()),
+            Err(error) => panic!(
+                "{error}: {} gave {}",
+                bytes.escape_ascii(),
+                client.escape_ascii()
+            ),
         }
     }
-    Seen { client, engine: std::mem::take(&mut desk().asked) }
+    Seen {
+        client,
+        engine: std::mem::take(&mut desk().asked),
+    }
 }
 
 /// Response of samewire, parsed from the bytes that the client received.
@@ -187,21 +214,33 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
         let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = std::str::from_utf8(&bytes[..end]).ok()?;
         let mut lines = head.split("\r\n");
-        let status = lines.next()?.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()?;
+        let status = lines
+            .next()?
+            .strip_prefix("HTTP/1.")?
+            .get(2..5)?
+            .parse()
+            .ok()?;
         let pair = |line: &str| {
-            let (name, value) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+            let (name, value) = line
+                .split_once(": ")
+                .or_else(|| Some((line.strip_suffix(':')?, "")))?;
             Some((name.to_owned(), value.to_owned()))
         };
         let headers: Vec<_> = lines.map(pair).collect::<Option<_>>()?;
         bytes = &bytes[end + 4..];
-        let mut answer = Answer { status, headers, body: Vec::new() };
+        let mut answer = Answer {
+            status,
+            headers,
+            body: Vec::new(),
+        };
         if status == 101 {
             // The bytes after the upgrade are not HTTP.
             answer.body = std::mem::take(&mut bytes).to_vec();
         } else if answer.header("transfer-encoding") == Some("chunked") {
             loop {
                 let line = bytes.windows(2).position(|window| window == b"\r\n")?;
-                let size = usize::from_str_radix(std::str::from_utf8(&bytes[..line]).ok()?, 16).ok()?;
+                let size =
+                    usize::from_str_radix(std::str::from_utf8(&bytes[..line]).ok()?, 16).ok()?;
                 let data = bytes.get(line + 2..line + 2 + size)?;
                 answer.body.extend_from_slice(data);
                 bytes = bytes.get(line + 2 + size..)?.strip_prefix(b"\r\n")?;
@@ -210,7 +249,9 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
                 }
             }
         } else {
-            let length = answer.header("content-length").map_or(Some(0), |text| text.parse().ok())?;
+            let length = answer
+                .header("content-length")
+                .map_or(Some(0), |text| text.parse().ok())?;
             answer.body = bytes.get(..length)?.to_vec();
             bytes = &bytes[length..];
         }
@@ -221,14 +262,18 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
 
 /// Returns a whole answer of an engine with more header lines, each with its line end.
 pub(crate) fn engine(status: &str, lines: &[u8], body: &str) -> Vec<u8> {
-    let head =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        body.len()
+    );
     [head.as_bytes(), lines, b"\r\n", body.as_bytes()].concat()
 }
 
 /// Returns a chat request with more header lines, each with its line end.
 pub(crate) fn client(lines: &[u8]) -> Vec<u8> {
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nhost: samewire\r\ncontent-length: {}\r\n", BODY.len());
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: samewire\r\ncontent-length: {}\r\n",
+        BODY.len()
+    );
     [head.as_bytes(), lines, b"\r\n", BODY.as_bytes()].concat()
 }

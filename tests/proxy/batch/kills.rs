@@ -10,8 +10,10 @@ const LINES: usize = 300;
 
 /// Returns an engine that takes a moment for each line.
 async fn engine() -> Engine {
-    Engine::answering(|attempt| super::echo_after(Script::new().sleep(Duration::from_millis(20)), attempt))
-        .await
+    Engine::answering(|attempt| {
+        super::echo_after(Script::new().sleep(Duration::from_millis(20)), attempt)
+    })
+    .await
 }
 
 /// Returns a setup on a store that several processes share, with a short lease.
@@ -31,14 +33,19 @@ fn with_lease(lease: u32, store: &str, engine: &Engine) -> Setup {
 }
 
 fn input() -> String {
-    (0..LINES).map(|n| line(&format!("id-{n}"), &format!("prompt {n}"))).collect()
+    (0..LINES)
+        .map(|n| line(&format!("id-{n}"), &format!("prompt {n}")))
+        .collect()
 }
 
 /// Checks that the output has the answer to every line once.
 async fn is_whole(samewire: &Samewire, over: &Value) {
     assert_eq!(over["status"], "completed", "{over}");
     assert_eq!(
-        (&over["request_counts"]["completed"], &over["request_counts"]["failed"]),
+        (
+            &over["request_counts"]["completed"],
+            &over["request_counts"]["failed"]
+        ),
         (&LINES.into(), &0.into())
     );
     let all = results(samewire.proxy, &over["output_file_id"]).await;
@@ -46,12 +53,17 @@ async fn is_whole(samewire: &Samewire, over: &Value) {
     for n in 0..LINES {
         assert_eq!(text_of(&all[&format!("id-{n}")]), format!("prompt {n}"));
     }
-    assert_eq!(over["usage"]["total_tokens"], 5 * LINES, "no line is counted twice");
+    assert_eq!(
+        over["usage"]["total_tokens"],
+        5 * LINES,
+        "no line is counted twice"
+    );
 }
 
 /// Waits until a batch has results for so many lines.
 async fn until_done(samewire: &Samewire, id: &str, lines: usize) {
-    let has = |batch: &Value| batch["request_counts"]["completed"].as_u64().unwrap() as usize >= lines;
+    let has =
+        |batch: &Value| batch["request_counts"]["completed"].as_u64().unwrap() as usize >= lines;
     until_batch(samewire.proxy, id, has).await;
 }
 
@@ -109,7 +121,8 @@ async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
     until("the lease has ended", is_told).await;
     partition.state.send_replace(RelayState::Open);
     let show = Request::get(&format!("/v1/batches/{id}"));
-    show.answer_until(samewire.proxy, |answer| answer.head.status == 200).await;
+    show.answer_until(samewire.proxy, |answer| answer.head.status == 200)
+        .await;
     let over = ended(samewire.proxy, &id).await;
     is_whole(&samewire, &over).await;
     samewire.logged("a batch is run", 1).await;
@@ -122,10 +135,13 @@ async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
     let (engine, folder) = (engine().await, Folder::new());
     let with = |room: usize| {
         let batch = format!("[batch]\nenabled = true\ntenant_bytes = {room}\n");
-        let timeouts =
-            "[timeouts]\nsettle = 0\ndrain = 0.3\nbackground_lease = 1\nbackground_heartbeat = 0.5\n";
-        let setup = Setup::new().allow_errors().config(&format!("{batch}{timeouts}"));
-        setup.args(&["--store", &folder.store()]).in_front_of(&engine)
+        let timeouts = "[timeouts]\nsettle = 0\ndrain = 0.3\nbackground_lease = 1\nbackground_heartbeat = 0.5\n";
+        let setup = Setup::new()
+            .allow_errors()
+            .config(&format!("{batch}{timeouts}"));
+        setup
+            .args(&["--store", &folder.store()])
+            .in_front_of(&engine)
     };
     let mut first = Samewire::start(&with(2_000)).await;
     uploaded(first.proxy, &"x\n".repeat(800)).await;
@@ -141,8 +157,15 @@ async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
         (&"completed".into(), &1.into()),
         "{over}"
     );
-    assert_eq!(results(second.proxy, &over["output_file_id"]).await.len(), 1);
-    assert_eq!(engine.attempt_count(), 2, "what could not be stored is run again");
+    assert_eq!(
+        results(second.proxy, &over["output_file_id"]).await.len(),
+        1
+    );
+    assert_eq!(
+        engine.attempt_count(),
+        2,
+        "what could not be stored is run again"
+    );
 }
 
 #[tokio::test]
@@ -156,8 +179,17 @@ async fn fault_o32_a_process_that_ends_leaves_its_batches_at_once() {
     first.signal("TERM");
     let status = first.exit(PATIENCE).await;
     assert!(status.success(), "{status}");
-    assert_eq!(first.count_logged("a batch is left to another process"), 1, "{:#?}", first.logs());
+    assert_eq!(
+        first.count_logged("a batch is left to another process"),
+        1,
+        "{:#?}",
+        first.logs()
+    );
     let over = ended(second.proxy, &id).await;
     is_whole(&second, &over).await;
-    assert_eq!(engine.attempt_count(), LINES, "lines under way were waited for");
+    assert_eq!(
+        engine.attempt_count(),
+        LINES,
+        "lines under way were waited for"
+    );
 }

@@ -17,53 +17,86 @@ async fn fault_o37_blank_lines_take_no_memory() {
         _ => echo(attempt),
     })
     .await;
-    let setup = Setup::stored(&folder).config("[batch]\nenabled = true\n").in_front_of(&engine);
+    let setup = Setup::stored(&folder)
+        .config("[batch]\nenabled = true\n")
+        .in_front_of(&engine);
     let samewire = Samewire::start(&setup).await;
     let proxy = samewire.proxy;
-    let input = format!("{}{}{}", line("a", "wait"), "\n".repeat(3 << 19), line("b", "quick"));
+    let input = format!(
+        "{}{}{}",
+        line("a", "wait"),
+        "\n".repeat(3 << 19),
+        line("b", "quick")
+    );
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&upload(&input).bytes()).await;
-    let file = client.answer().await.json()["id"].as_str().unwrap().to_owned();
+    let file = client.answer().await.json()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let before = samewire.allocated();
     let made = object(proxy, create(&file, "/v1/chat/completions")).await;
     let id = made["id"].as_str().unwrap();
     // The line after them is run once all of them have been read.
-    until_within("all of them are read", PATIENCE * 6, || engine.attempt_count() == 2).await;
+    until_within("all of them are read", PATIENCE * 6, || {
+        engine.attempt_count() == 2
+    })
+    .await;
     let grown = samewire.allocated().saturating_sub(before);
     println!("{grown} bytes of memory");
     assert!(grown < 16 << 20, "{grown} bytes");
     gate.open();
     let over = super::ended(proxy, id).await;
-    assert_eq!(over["request_counts"], parsed(r#"{"total":2,"completed":2,"failed":0}"#), "{over}");
+    assert_eq!(
+        over["request_counts"],
+        parsed(r#"{"total":2,"completed":2,"failed":0}"#),
+        "{over}"
+    );
     assert_eq!(results(proxy, &over["output_file_id"]).await.len(), 2);
 }
 
 #[tokio::test]
 async fn fault_o37_a_large_file_takes_little_memory() {
     let (engine, folder) = (Engine::answering(echo).await, Folder::new());
-    let setup = Setup::stored(&folder).config("[batch]\nenabled = true\n").in_front_of(&engine);
+    let setup = Setup::stored(&folder)
+        .config("[batch]\nenabled = true\n")
+        .in_front_of(&engine);
     let samewire = Samewire::start(&setup).await;
     let proxy = samewire.proxy;
     let before = samewire.allocated();
-    let input: String = (0..LINES).map(|n| line(&format!("id-{n}"), &"x".repeat(100))).collect();
+    let input: String = (0..LINES)
+        .map(|n| line(&format!("id-{n}"), &"x".repeat(100)))
+        .collect();
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
     client.send(&upload(&input).bytes()).await;
     let answer = client.answer().await.with_status(200);
     let file = answer.json()["id"].as_str().unwrap().to_owned();
     let made = object(proxy, create(&file, "/v1/chat/completions")).await;
     let id = made["id"].as_str().unwrap();
-    let run =
-        until_batch(proxy, id, |batch| batch["request_counts"]["completed"].as_u64() >= Some(500)).await;
+    let run = until_batch(proxy, id, |batch| {
+        batch["request_counts"]["completed"].as_u64() >= Some(500)
+    })
+    .await;
     assert_eq!(run["request_counts"]["total"], LINES);
     let grown = samewire.allocated().saturating_sub(before);
     println!("{} bytes of input, {grown} bytes of memory", input.len());
     assert!(input.len() > 40 << 20, "{}", input.len());
-    assert!(grown < 64 << 20, "{grown} bytes more for {} bytes of input", input.len());
-    object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
+    assert!(
+        grown < 64 << 20,
+        "{grown} bytes more for {} bytes of input",
+        input.len()
+    );
+    object(
+        proxy,
+        Request::post(&format!("/v1/batches/{id}/cancel"), ""),
+    )
+    .await;
     until_batch(proxy, id, super::is_over).await;
     // The whole content comes back.
     let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
-    client.send(&Request::get(&format!("/v1/files/{file}/content")).bytes()).await;
+    client
+        .send(&Request::get(&format!("/v1/files/{file}/content")).bytes())
+        .await;
     assert_eq!(client.answer().await.text(), input);
 }
 
@@ -77,9 +110,14 @@ async fn narrow(engine: Engine) -> World {
 
 /// Checks that a client's request finds room in memory.
 async fn has_room(world: &World) {
-    let body =
-        format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#, "c".repeat(900_000));
-    world.post("/v1/chat/completions", body).await.with_status(200);
+    let body = format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"{}"}}]}}"#,
+        "c".repeat(900_000)
+    );
+    world
+        .post("/v1/chat/completions", body)
+        .await
+        .with_status(200);
 }
 
 /// Long lines, of which two batches have more than there is memory for: they leave half of it to clients.
@@ -93,8 +131,13 @@ async fn fault_o35_lines_leave_memory_to_clients() {
         script.followed_by(Script::completion("a"))
     });
     let world = narrow(engine.await).await;
-    let lines: String = (0..6).map(|n| line(&n.to_string(), &"l".repeat(300_000))).collect();
-    let ids = [started(world.proxy(), &lines).await, started(world.proxy(), &lines).await];
+    let lines: String = (0..6)
+        .map(|n| line(&n.to_string(), &"l".repeat(300_000)))
+        .collect();
+    let ids = [
+        started(world.proxy(), &lines).await,
+        started(world.proxy(), &lines).await,
+    ];
     // No more than three of the twelve lines have room at once.
     world.engine.wait_attempts(3).await;
     has_room(&world).await;
@@ -102,7 +145,11 @@ async fn fault_o35_lines_leave_memory_to_clients() {
     gate.open();
     for id in ids {
         let over = super::ended(world.proxy(), &id).await;
-        assert_eq!(results(world.proxy(), &over["output_file_id"]).await.len(), 6, "{over}");
+        assert_eq!(
+            results(world.proxy(), &over["output_file_id"]).await.len(),
+            6,
+            "{over}"
+        );
     }
     world.samewire.metric_becomes(BODIES, 0).await;
     world.end().await;
@@ -126,7 +173,9 @@ async fn fault_o37_downloads_leave_memory_to_requests() {
     for client in idle {
         client.leave(CloseKind::Rst);
     }
-    let mut reader = Client::connect(world.proxy()).await.with_patience(PATIENCE * 6);
+    let mut reader = Client::connect(world.proxy())
+        .await
+        .with_patience(PATIENCE * 6);
     reader.send(&download).await;
     assert_eq!(reader.answer().await.text(), text);
     world.samewire.metric_becomes(BODIES, 0).await;

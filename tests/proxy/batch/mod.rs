@@ -25,7 +25,9 @@ fn upload(content: &str) -> Request {
 }
 
 fn form(body: &str) -> Request {
-    Request::new("POST", "/v1/files").header("content-type", "multipart/form-data; boundary=b").body(body)
+    Request::new("POST", "/v1/files")
+        .header("content-type", "multipart/form-data; boundary=b")
+        .body(body)
 }
 
 fn create(file: &str, endpoint: &str) -> Request {
@@ -49,13 +51,19 @@ async fn object(proxy: SocketAddr, request: Request) -> Value {
 }
 
 async fn uploaded(proxy: SocketAddr, content: &str) -> String {
-    object(proxy, upload(content)).await["id"].as_str().unwrap().to_owned()
+    object(proxy, upload(content)).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// Uploads lines of Chat Completions and creates a batch, whose id it returns.
 async fn started(proxy: SocketAddr, content: &str) -> String {
     let file = uploaded(proxy, content).await;
-    object(proxy, create(&file, "/v1/chat/completions")).await["id"].as_str().unwrap().to_owned()
+    object(proxy, create(&file, "/v1/chat/completions")).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 async fn batch(proxy: SocketAddr, id: &str) -> Value {
@@ -65,7 +73,10 @@ async fn batch(proxy: SocketAddr, id: &str) -> Value {
 /// Waits until a batch satisfies a condition, and returns it.
 async fn until_batch(proxy: SocketAddr, id: &str, is: impl Fn(&Value) -> bool) -> Value {
     let show = Request::get(&format!("/v1/batches/{id}"));
-    show.answer_within(PATIENCE * 6, proxy, |answer| is(&answer.json())).await.with_status(200).json()
+    show.answer_within(PATIENCE * 6, proxy, |answer| is(&answer.json()))
+        .await
+        .with_status(200)
+        .json()
 }
 
 fn is_over(batch: &Value) -> bool {
@@ -77,9 +88,16 @@ async fn ended(proxy: SocketAddr, id: &str) -> Value {
 }
 
 async fn content(proxy: SocketAddr, file: &Value) -> String {
-    let request = Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file")));
+    let request = Request::get(&format!(
+        "/v1/files/{}/content",
+        file.as_str().expect("a file")
+    ));
     // As the SDKs send it.
-    let answer = request.header("accept", "application/binary").answer(proxy).await.with_status(200);
+    let answer = request
+        .header("accept", "application/binary")
+        .answer(proxy)
+        .await
+        .with_status(200);
     answer.text().to_owned()
 }
 
@@ -96,7 +114,10 @@ async fn results(proxy: SocketAddr, file: &Value) -> BTreeMap<String, Value> {
 
 /// Returns the prompt of a request that an engine received.
 fn prompt_of(attempt: &Attempt) -> String {
-    attempt.json()["messages"][0]["content"].as_str().unwrap_or_default().to_owned()
+    attempt.json()["messages"][0]["content"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Returns an engine's whole answer that repeats the prompt.
@@ -122,7 +143,9 @@ fn refusal(status: &str) -> Script {
 }
 
 fn text_of(result: &Value) -> &str {
-    result["response"]["body"]["choices"][0]["message"]["content"].as_str().unwrap_or_default()
+    result["response"]["body"]["choices"][0]["message"]["content"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 fn failure(answer: &Answer) -> (u16, Option<String>) {

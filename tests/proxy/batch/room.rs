@@ -8,14 +8,20 @@ use crate::sim::prelude::*;
 /// Returns lines for a model, with these ids.
 fn lines(model: &str, ids: std::ops::Range<usize>) -> String {
     let asked = format!("\"model\":\"{model}\"");
-    ids.map(|n| line(&format!("{model}-{n}"), "x").replace("\"model\":\"m\"", &asked)).collect()
+    ids.map(|n| line(&format!("{model}-{n}"), "x").replace("\"model\":\"m\"", &asked))
+        .collect()
 }
 
 /// Starts one engine for the model `busy`, and one for `free` that echoes. `config` has further settings, `[batch]` last.
 async fn two_models(busy: Engine, config: &str, batch: &str) -> World {
     let setup = batches(batch).allow_errors().config(config);
     let free = Engine::answering(echo).await;
-    World::fleet(vec![busy, free], setup, &["models = [\"busy\"]", "models = [\"free\"]"]).await
+    World::fleet(
+        vec![busy, free],
+        setup,
+        &["models = [\"busy\"]", "models = [\"free\"]"],
+    )
+    .await
 }
 
 /// Returns an engine that answers once the gate is open.
@@ -50,7 +56,11 @@ async fn fault_o35_lines_give_way_to_clients() {
     let id = started(proxy, &line("a", "line")).await;
     until_batch(proxy, &id, |batch| batch["status"] == "in_progress").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(world.engine.attempt_count(), 1, "no line begins beside the client's request");
+    assert_eq!(
+        world.engine.attempt_count(),
+        1,
+        "no line begins beside the client's request"
+    );
     gate.open();
     assert_eq!(live.await.unwrap().head.status, 200);
     assert_eq!(ended(proxy, &id).await["status"], "completed");
@@ -63,7 +73,13 @@ async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
     let gate = Gate::default();
     let world = world(gated(&gate).await, "upstream_requests = 2\n").await;
     let proxy = world.proxy();
-    let id = started(proxy, &(0..20).map(|n| line(&format!("n{n}"), "x")).collect::<String>()).await;
+    let id = started(
+        proxy,
+        &(0..20)
+            .map(|n| line(&format!("n{n}"), "x"))
+            .collect::<String>(),
+    )
+    .await;
     world.engine.wait_attempts(2).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(world.engine.attempt_count(), 2);
@@ -79,8 +95,16 @@ async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
         _ => echo(attempt),
     });
     let world = world(engine.await, "").await;
-    let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
-    assert_eq!(over["request_counts"], parsed(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
+    let over = ended(
+        world.proxy(),
+        &started(world.proxy(), &line("a", "x")).await,
+    )
+    .await;
+    assert_eq!(
+        over["request_counts"],
+        parsed(r#"{"total":1,"completed":1,"failed":0}"#),
+        "{over}"
+    );
     world.end().await;
 }
 
@@ -88,9 +112,18 @@ async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
 #[tokio::test]
 async fn fault_o35_a_full_engine_holds_no_other_models_back() {
     let gate = Gate::default();
-    let world = two_models(gated(&gate).await, "", "concurrency = 2\nupstream_requests = 1\n").await;
+    let world = two_models(
+        gated(&gate).await,
+        "",
+        "concurrency = 2\nupstream_requests = 1\n",
+    )
+    .await;
     let proxy = world.proxy();
-    let id = started(proxy, &[lines("busy", 0..40), lines("free", 0..40)].concat()).await;
+    let id = started(
+        proxy,
+        &[lines("busy", 0..40), lines("free", 0..40)].concat(),
+    )
+    .await;
     until_batch(proxy, &id, |batch| completed(batch) == 40).await;
     assert_eq!(world.attempt_counts(), [1, 40]);
     complete(&gate, &world, &id, 80).await;
@@ -103,13 +136,28 @@ async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() 
     let busy = refusal("503 Service Unavailable");
     let world = two_models(Engine::script(busy).await, "", "concurrency = 2\n").await;
     let proxy = world.proxy();
-    let id = started(proxy, &[lines("busy", 0..20), lines("free", 0..20)].concat()).await;
+    let id = started(
+        proxy,
+        &[lines("busy", 0..20), lines("free", 0..20)].concat(),
+    )
+    .await;
     until_batch(proxy, &id, |batch| completed(batch) == 20).await;
-    object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
+    object(
+        proxy,
+        Request::post(&format!("/v1/batches/{id}/cancel"), ""),
+    )
+    .await;
     let over = ended(proxy, &id).await;
-    assert_eq!((&over["status"], completed(&over)), (&"cancelled".into(), &20.into()), "{over}");
+    assert_eq!(
+        (&over["status"], completed(&over)),
+        (&"cancelled".into(), &20.into()),
+        "{over}"
+    );
     // No more lines than run at once are tried again and again.
-    assert!((1..=2).contains(&over["request_counts"]["failed"].as_u64().unwrap()), "{over}");
+    assert!(
+        (1..=2).contains(&over["request_counts"]["failed"].as_u64().unwrap()),
+        "{over}"
+    );
     world.end().await;
 }
 
@@ -118,7 +166,12 @@ async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() 
 async fn fault_o35_a_full_target_leaves_the_lines_of_others() {
     let gate = Gate::default();
     let chat = "[[model]]\nname = \"chat\"\nto = [{ model = \"busy\" }, { model = \"free\" }]\n";
-    let world = two_models(gated(&gate).await, chat, "concurrency = 2\nupstream_requests = 1\n").await;
+    let world = two_models(
+        gated(&gate).await,
+        chat,
+        "concurrency = 2\nupstream_requests = 1\n",
+    )
+    .await;
     let proxy = world.proxy();
     let id = started(proxy, &lines("chat", 0..60)).await;
     // Of 60 lines about 30 are drawn for either one.

@@ -21,7 +21,10 @@ const ABUSE: [&[(&str, &str)]; 40] = [
     &[("connection", "transfer-encoding")],
     &[("connection", "")],
     &[("connection", ", ,")],
-    &[("connection", "keep-alive"), ("connection", "authorization")],
+    &[
+        ("connection", "keep-alive"),
+        ("connection", "authorization"),
+    ],
     &[("keep-alive", "timeout=100000, max=100000")],
     &[("proxy-connection", "keep-alive")],
     &[("te", "trailers")],
@@ -32,25 +35,54 @@ const ABUSE: [&[(&str, &str)]; 40] = [
     &[("proxy-authenticate", "Basic")],
     &[("x-forwarded-for", "127.0.0.1")],
     &[("x-forwarded-host", "evil.example")],
-    &[("x-forwarded-proto", "https"), ("x-forwarded-prefix", "/admin")],
-    &[("x-real-ip", "127.0.0.1"), ("x-original-url", "/admin"), ("x-rewrite-url", "/admin")],
+    &[
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-prefix", "/admin"),
+    ],
+    &[
+        ("x-real-ip", "127.0.0.1"),
+        ("x-original-url", "/admin"),
+        ("x-rewrite-url", "/admin"),
+    ],
     &[("x-http-method-override", "DELETE")],
     &[("forwarded", "for=127.0.0.1;host=evil.example;proto=https")],
     &[("via", "1.1 evil")],
     &[("max-forwards", "0")],
     &[("traceparent", "garbage")],
-    &[("traceparent", "00-00000000000000000000000000000000-0000000000000000-00")],
-    &[("traceparent", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")],
-    &[("traceparent", "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01")],
+    &[(
+        "traceparent",
+        "00-00000000000000000000000000000000-0000000000000000-00",
+    )],
+    &[(
+        "traceparent",
+        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    )],
+    &[(
+        "traceparent",
+        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+    )],
     &[("tracestate", "a=b")],
     &[("tracestate", "a=b"), ("traceparent", "00-short-01")],
     &[("baggage", "user=1")],
     &[("cookie", "session=1"), ("cookie", "b=2")],
     &[("www-authenticate", "Basic"), ("authentication-info", "x")],
     &[("x-api-key", "sk-CANARY-1"), ("api-key", "sk-CANARY-2")],
-    &[("range", "bytes=0-1"), ("if-range", "x"), ("if-none-match", "*"), ("if-modified-since", "x")],
-    &[("accept-encoding", "gzip, br, zstd"), ("accept-language", "de"), ("accept-charset", "utf-7")],
-    &[("x-request-id", "../../etc/passwd"), ("x-correlation-id", "a"), ("x-stainless-retry-count", "3")],
+    &[
+        ("range", "bytes=0-1"),
+        ("if-range", "x"),
+        ("if-none-match", "*"),
+        ("if-modified-since", "x"),
+    ],
+    &[
+        ("accept-encoding", "gzip, br, zstd"),
+        ("accept-language", "de"),
+        ("accept-charset", "utf-7"),
+    ],
+    &[
+        ("x-request-id", "../../etc/passwd"),
+        ("x-correlation-id", "a"),
+        ("x-stainless-retry-count", "3"),
+    ],
     &[
         ("content-language", "de"),
         ("content-md5", "x"),
@@ -62,26 +94,54 @@ const ABUSE: [&[(&str, &str)]; 40] = [
 #[tokio::test]
 async fn fault_c21_headers_about_the_connection_end_here() {
     for keys in [false, true] {
-        let setup = if keys { Setup::new().config(&entry(KEY, "")) } else { Setup::new() };
+        let setup = if keys {
+            Setup::new().config(&entry(KEY, ""))
+        } else {
+            Setup::new()
+        };
         let world = World::plain(setup).await;
-        let plain = if keys { Request::stream("") } else { Request::stream("").without("authorization") };
+        let plain = if keys {
+            Request::stream("")
+        } else {
+            Request::stream("").without("authorization")
+        };
         assert_eq!(world.request(&plain).await.head.status, 200);
         let expected = lines(&world.engine.attempts()[0]);
-        assert!(!expected.iter().any(|line| line.contains("CANARY")), "{expected:#?}");
+        assert!(
+            !expected.iter().any(|line| line.contains("CANARY")),
+            "{expected:#?}"
+        );
         for headers in ABUSE {
-            let request =
-                headers.iter().fold(plain.clone(), |request, (name, value)| request.header(name, value));
+            let request = headers
+                .iter()
+                .fold(plain.clone(), |request, (name, value)| {
+                    request.header(name, value)
+                });
             let n = world.engine.attempt_count();
             let answer = world.request(&request).await;
             assert_eq!(answer.head.status, 200, "{headers:?}: {}", answer.text());
             let attempts = world.engine.attempts();
             assert_eq!(attempts.len(), n + 1, "{headers:?}");
             assert_eq!(lines(&attempts[n]), expected, "{headers:?}");
-            assert!(!answer.head.headers.iter().any(|(_, value)| value.contains("passwd")), "{headers:?}");
+            assert!(
+                !answer
+                    .head
+                    .headers
+                    .iter()
+                    .any(|(_, value)| value.contains("passwd")),
+                "{headers:?}"
+            );
             if keys {
                 // A header must neither switch off the key check nor carry a key under another name.
-                for refused in [request.clone().without("authorization"), with(&request, "sk-CANARY-wrong")] {
-                    assert_eq!(world.request(&refused).await.head.status, 401, "{headers:?}");
+                for refused in [
+                    request.clone().without("authorization"),
+                    with(&request, "sk-CANARY-wrong"),
+                ] {
+                    assert_eq!(
+                        world.request(&refused).await.head.status,
+                        401,
+                        "{headers:?}"
+                    );
                 }
                 assert_eq!(world.engine.attempt_count(), n + 1, "{headers:?}");
             }
@@ -119,9 +179,18 @@ async fn send_with_retries(world: &World, request: &Request) -> usize {
 #[tokio::test]
 async fn fault_c40_clients_that_ask_again_by_themselves() {
     let failing = [
-        ("500 Internal Server Error", r#"{"error":{"message":"x","type":"InternalServerError","code":500}}"#),
-        ("503 Service Unavailable", r#"{"error":{"message":"x","type":"ServiceUnavailable","code":503}}"#),
-        ("429 Too Many Requests", r#"{"error":{"message":"x","type":"RateLimit","code":429}}"#),
+        (
+            "500 Internal Server Error",
+            r#"{"error":{"message":"x","type":"InternalServerError","code":500}}"#,
+        ),
+        (
+            "503 Service Unavailable",
+            r#"{"error":{"message":"x","type":"ServiceUnavailable","code":503}}"#,
+        ),
+        (
+            "429 Too Many Requests",
+            r#"{"error":{"message":"x","type":"RateLimit","code":429}}"#,
+        ),
         ("502 Bad Gateway", "<html>"),
     ];
     for (status, body) in failing {
@@ -158,8 +227,15 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
     // The budget: 20 % of the requests of the last ten seconds, and three per second.
     let budget = asked / 5 + 3 * (usize::try_from(took.as_secs()).expect("short") + 11);
     println!("{asked} requests in {took:?} became {sent} attempts; {budget} more are allowed");
-    assert_eq!(asked, CLIENTS * RETRIES, "what may help is worth another try");
-    assert!(sent <= asked + budget, "{asked} requests became {sent} attempts");
+    assert_eq!(
+        asked,
+        CLIENTS * RETRIES,
+        "what may help is worth another try"
+    );
+    assert!(
+        sent <= asked + budget,
+        "{asked} requests became {sent} attempts"
+    );
     world.end().await;
 }
 
@@ -200,7 +276,9 @@ async fn fault_c30_nearly_a_key_is_none() {
         assert_eq!(answer.head.status, 401, "{key}");
         // The error contains the first and last characters of the key, and nothing else that depends on it.
         let text = answer.text();
-        let (before, said) = text.split_once("provided: ").expect("the words of the refusal");
+        let (before, said) = text
+            .split_once("provided: ")
+            .expect("the words of the refusal");
         let (shown, after) = said.split_once(". ").expect("the end of the shown part");
         let ends = shown.split_once("***").expect("a mask");
         assert!(ends.0.len() <= 5 && ends.1.len() <= 4, "{text}");
@@ -210,7 +288,10 @@ async fn fault_c30_nearly_a_key_is_none() {
     assert_eq!(world.engine.attempt_count(), 0);
     assert_eq!(world.stream("").await.head.status, 200);
     world.samewire.finished(wrong.len() + 1).await;
-    let (logs, metrics) = (world.samewire.logs().join("\n"), world.samewire.metrics().await);
+    let (logs, metrics) = (
+        world.samewire.logs().join("\n"),
+        world.samewire.metrics().await,
+    );
     for text in ["1=1", "jndi", "passwd", "7*7"] {
         assert!(!logs.contains(text) && !metrics.contains(text), "{text}");
     }

@@ -12,7 +12,8 @@ const MOST: usize = 500;
 /// Number of complete answers after which the exchange counts as explored: its last await is then passed.
 const BEHIND: usize = 8;
 
-const CONFIG: &str = "[retry]\nbudget_per_second = 1000\n[health]\ninterval = 60\ndown_after = 100000";
+const CONFIG: &str =
+    "[retry]\nbudget_per_second = 1000\n[health]\ninterval = 60\ndown_after = 100000";
 /// Seconds in which an engine that answers has begun to, also on a busy machine.
 const ENOUGH: f32 = 10.0;
 const MS: Duration = Duration::from_millis(1);
@@ -21,10 +22,17 @@ const MS: Duration = Duration::from_millis(1);
 /// `first_token` seconds for its first word.
 fn setup(first_token: f32) -> Setup {
     let times = format!("[timeouts]\nfirst_token = {first_token}\npool_idle = 0.3");
-    Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]).config(&times).config(CONFIG)
+    Setup::new()
+        .allow_errors()
+        .args(&["--threads", "1", "--store", "memory"])
+        .config(&times)
+        .config(CONFIG)
 }
 
-async fn alone(first_token: f32, script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> World {
+async fn alone(
+    first_token: f32,
+    script: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
+) -> World {
     let world = World::start(Engine::answering(script), setup(first_token)).await;
     world.wait_until_up().await;
     world
@@ -32,8 +40,17 @@ async fn alone(first_token: f32, script: impl Fn(&Attempt) -> Script + Send + Sy
 
 /// Sends the request repeatedly, each time dropped one await later. With `pieces`, the body is sent in two parts.
 /// Returns how many awaits came before the complete answer with this status.
-async fn explored(world: &World, status: u16, pieces: bool, request: impl Fn(usize) -> Request) -> usize {
-    assert_eq!(send(world, &request(MOST), pieces).await, Some(status), "undisturbed");
+async fn explored(
+    world: &World,
+    status: u16,
+    pieces: bool,
+    request: impl Fn(usize) -> Request,
+) -> usize {
+    assert_eq!(
+        send(world, &request(MOST), pieces).await,
+        Some(status),
+        "undisturbed"
+    );
     // Lets descriptors settle that the process opens once or keeps for a while.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(world);
@@ -71,7 +88,15 @@ async fn send(world: &World, request: &Request, pieces: bool) -> Option<u16> {
 }
 
 fn paced() -> Script {
-    Script::stream().sleep(MS).tok("a", 5, MS).sleep(MS).finish("stop").sleep(MS).usage(3, 5).done().end()
+    Script::stream()
+        .sleep(MS)
+        .tok("a", 5, MS)
+        .sleep(MS)
+        .finish("stop")
+        .sleep(MS)
+        .usage(3, 5)
+        .done()
+        .end()
 }
 
 #[tokio::test]
@@ -86,7 +111,12 @@ async fn leaving_at_any_wait_of_a_stream() {
 
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_whole_answer() {
-    let world = alone(ENOUGH, |_| Script::new().sleep(MS * 3).followed_by(Script::completion("whole"))).await;
+    let world = alone(ENOUGH, |_| {
+        Script::new()
+            .sleep(MS * 3)
+            .followed_by(Script::completion("whole"))
+    })
+    .await;
     explored(&world, 200, true, |_| Request::plain("")).await;
     world.end().await;
 }
@@ -100,10 +130,17 @@ async fn leaving_at_any_wait_of_a_second_attempt() {
         let mut seen = seen.lock().expect("no panic");
         let times = seen.entry(user.to_owned()).or_default();
         *times += 1;
-        if *times == 1 { Script::new().sleep(MS).rst() } else { paced() }
+        if *times == 1 {
+            Script::new().sleep(MS).rst()
+        } else {
+            paced()
+        }
     };
     let world = World::fleet_up(Engine::several(4, script).await, setup(ENOUGH), &[]).await;
-    explored(&world, 200, false, |waits| Request::stream(&format!(r#","user":"{waits}""#))).await;
+    explored(&world, 200, false, |waits| {
+        Request::stream(&format!(r#","user":"{waits}""#))
+    })
+    .await;
     world.end().await;
 }
 
@@ -122,13 +159,25 @@ async fn leaving_at_any_wait_of_a_response() {
         // A record can be stored only once under the id of its answer.
         let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
         let piece = |text: &str| chunk(&id, &format!(r#"{{"content":"{text}"}}"#), "null");
-        let stream = Script::new().head_sse().ev(&piece("a")).sleep(MS).ev(&piece("b")).sleep(MS);
-        stream.ev(&chunk(&id, "{}", "\"stop\"")).sleep(MS).done().end()
+        let stream = Script::new()
+            .head_sse()
+            .ev(&piece("a"))
+            .sleep(MS)
+            .ev(&piece("b"))
+            .sleep(MS);
+        stream
+            .ev(&chunk(&id, "{}", "\"stop\""))
+            .sleep(MS)
+            .done()
+            .end()
     })
     .await;
     for stream in [true, false] {
         let body = format!(r#"{{"model":"m","input":"x","stream":{stream}}}"#);
-        explored(&world, 200, false, |_| Request::post("/v1/responses", body.clone())).await;
+        explored(&world, 200, false, |_| {
+            Request::post("/v1/responses", body.clone())
+        })
+        .await;
     }
     world.end().await;
 }

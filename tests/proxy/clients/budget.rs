@@ -10,7 +10,10 @@ const BODIES: &str = "samewire_bodies_in_flight_bytes";
 
 /// Returns a valid request of this length.
 fn long(bytes: usize) -> Request {
-    let (before, after) = (r#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#, r#""}]}"#);
+    let (before, after) = (
+        r#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#,
+        r#""}]}"#,
+    );
     let padding = "x".repeat(bytes - before.len() - after.len());
     Request::chat(format!("{before}{padding}{after}"))
 }
@@ -32,20 +35,41 @@ async fn fault_o11_bodies_share_what_there_is() {
     let mut second = Client::sending(world.proxy(), &long(500_000).head_bytes()).await;
     is_overloaded(&second.answer().await);
     let mut chunks = Client::connect(world.proxy()).await;
-    chunks.try_send(&long(500_000).chunked(10_000).bytes()).await;
+    chunks
+        .try_send(&long(500_000).chunked(10_000).bytes())
+        .await;
     is_overloaded(&chunks.answer().await);
     // A refused body takes nothing.
     world.samewire.metric_becomes(BODIES, 600_000).await;
     assert_eq!(world.request(&long(300_000)).await.head.status, 200);
     world.samewire.metric_becomes(BODIES, 600_000).await;
-    assert_eq!(world.request(&long(300_000).chunked(10_000)).await.head.status, 200);
+    assert_eq!(
+        world
+            .request(&long(300_000).chunked(10_000))
+            .await
+            .head
+            .status,
+        200
+    );
     slow.send(&first.sent_body()[1000..]).await;
     assert_eq!(slow.answer().await.head.status, 200);
     world.samewire.metric_becomes(BODIES, 0).await;
-    assert_eq!(world.request(&long(900_000)).await.head.status, 200, "all of it is free again");
+    assert_eq!(
+        world.request(&long(900_000)).await.head.status,
+        200,
+        "all of it is free again"
+    );
     world.samewire.metric_becomes(BODIES, 0).await;
     // A body that can never fit is too large, now and later.
-    assert_eq!(world.request(&long(1_000_001)).await.fault().code.as_deref(), Some("request_too_large"));
+    assert_eq!(
+        world
+            .request(&long(1_000_001))
+            .await
+            .fault()
+            .code
+            .as_deref(),
+        Some("request_too_large")
+    );
     // A client that leaves releases its memory.
     let leaver = Client::sending(world.proxy(), &long(900_000).head_bytes()).await;
     world.samewire.metric_becomes(BODIES, 900_000).await;
@@ -98,7 +122,9 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
         holder.send(&piece).await;
     }
     let models = Request::get("/v1/models");
-    let refused = models.answer_until(world.proxy(), |answer| answer.head.status == 503).await;
+    let refused = models
+        .answer_until(world.proxy(), |answer| answer.head.status == 503)
+        .await;
     assert_eq!(refused.fault().code.as_deref(), Some("overloaded"));
     // Running requests continue, and once memory is free again, new ones are served.
     gate.open();
@@ -106,7 +132,9 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     stream.event_with("[DONE]").await;
     stream.rest().await;
     drop(holder);
-    Request::stream("").answer_until(world.proxy(), |answer| answer.head.status == 200).await;
+    Request::stream("")
+        .answer_until(world.proxy(), |answer| answer.head.status == 200)
+        .await;
     world.end().await;
 }
 
@@ -124,7 +152,9 @@ async fn fault_o11_waves_of_large_bodies() {
         let mut clients = JoinSet::new();
         for _ in 0..60 {
             clients.spawn(async move {
-                let mut client = Client::connect(proxy).await.with_patience(Duration::from_secs(60));
+                let mut client = Client::connect(proxy)
+                    .await
+                    .with_patience(Duration::from_secs(60));
                 let _ = client.try_send(request).await;
                 client.try_head().await.map(|head| head.status)
             });
@@ -151,7 +181,12 @@ async fn fault_o11_a_thousand_stopped_readers() {
     const MEMORY: u64 = 256 << 20;
     let gate = Gate::default();
     let begun = Script::stream().text("ready").wait(&gate);
-    let flood = begun.then(Step::Flood { events: 3_200, size: 16 << 10 }).stop();
+    let flood = begun
+        .then(Step::Flood {
+            events: 3_200,
+            size: 16 << 10,
+        })
+        .stop();
     let engine = Engine::answering(move |attempt| match attempt.text().contains("stops") {
         true => flood.clone(),
         false => Script::answer("a", 1),
@@ -160,7 +195,9 @@ async fn fault_o11_a_thousand_stopped_readers() {
     let world = World::start(engine.await, setup).await;
     let mut readers = Vec::new();
     for _ in 0..READERS {
-        let mut client = Request::stream(r#","user":"stops""#).send_narrow(world.proxy()).await;
+        let mut client = Request::stream(r#","user":"stops""#)
+            .send_narrow(world.proxy())
+            .await;
         client.event_with_head("ready").await;
         readers.push(client);
     }
@@ -169,15 +206,23 @@ async fn fault_o11_a_thousand_stopped_readers() {
     let resident = world.samewire.allocated();
     println!("{resident} bytes are resident, {written} were sent to {READERS} readers");
     assert!(resident < MEMORY, "{resident}");
-    assert_eq!(world.stream("").await.text(), Canonical::answer("a", 1).text());
-    assert_eq!(world.engine.active_generations(), READERS, "nobody was cut off");
+    assert_eq!(
+        world.stream("").await.text(),
+        Canonical::answer("a", 1).text()
+    );
+    assert_eq!(
+        world.engine.active_generations(),
+        READERS,
+        "nobody was cut off"
+    );
     drop(readers);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c08_bodies_below_the_rate() {
-    let world = World::configured("[timeouts]\nclient_body_rate = 1000\nclient_body_window = 1").await;
+    let world =
+        World::configured("[timeouts]\nclient_body_rate = 1000\nclient_body_window = 1").await;
     let request = long(4_000);
     for (piece, pause, status) in [(10, 50, 408), (200, 20, 200)] {
         let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
@@ -260,7 +305,10 @@ async fn limit_of_other_bodies() {
     let world = World::configured("[limits]\nother_body_bytes = 2000").await;
     let body = |n: usize| {
         let rest = r#"{"model":"m","prompt":""}"#;
-        Request::post("/v1/completions", rest.replace("\"\"", &format!("\"{}\"", "x".repeat(n - rest.len()))))
+        Request::post(
+            "/v1/completions",
+            rest.replace("\"\"", &format!("\"{}\"", "x".repeat(n - rest.len()))),
+        )
     };
     assert_ne!(world.request(&body(2000)).await.head.status, 413);
     assert_eq!(world.request(&body(2001)).await.head.status, 413);
@@ -275,9 +323,13 @@ async fn object(world: &World, id: &str) -> Value {
 async fn responses_in_the_background_wait_for_each_other() {
     let gate = Gate::default();
     let script = Script::stream().text("a").wait(&gate).stop();
-    let setup = Setup::new().config("[limits]\nbackground_running = 1\nbackground_queued = 2\nrequests = 1");
+    let setup = Setup::new()
+        .config("[limits]\nbackground_running = 1\nbackground_queued = 2\nrequests = 1");
     let world = World::start(script, setup).await;
-    let create = Request::post("/v1/responses", r#"{"model":"m","background":true,"input":"hello"}"#);
+    let create = Request::post(
+        "/v1/responses",
+        r#"{"model":"m","background":true,"input":"hello"}"#,
+    );
     let mut ids = Vec::new();
     for _ in 0..3 {
         let object = world.request(&create).await.json();
@@ -291,12 +343,20 @@ async fn responses_in_the_background_wait_for_each_other() {
     let first = Request::get(&format!("/v1/responses/{}?stream=true", ids[1]));
     let mut reader = world.begin_until(&first, "response.queued").await;
     assert_eq!(object(&world, &ids[1]).await["status"], "queued");
-    let cancelled = world.post(&format!("/v1/responses/{}/cancel", ids[1]), "").await;
-    assert!(cancelled.text().contains(r#""status":"cancelled""#), "{}", cancelled.text());
+    let cancelled = world
+        .post(&format!("/v1/responses/{}/cancel", ids[1]), "")
+        .await;
+    assert!(
+        cancelled.text().contains(r#""status":"cancelled""#),
+        "{}",
+        cancelled.text()
+    );
     reader.rest().await;
     assert_eq!(world.engine.attempt_count(), 1);
     // The slot of the cancelled response is free.
-    create.answer_until(world.proxy(), |answer| answer.head.status != 429).await;
+    create
+        .answer_until(world.proxy(), |answer| answer.head.status != 429)
+        .await;
     gate.open();
     for id in [&ids[0], &ids[2]] {
         assert_eq!(ended(world.proxy(), id).await["status"], "completed");
@@ -325,11 +385,18 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 
 #[tokio::test]
 async fn the_flush_timeout_bounds_the_last_write() {
-    let script = Script::stream().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
+    let script = Script::stream()
+        .then(Step::Flood {
+            events: 2000,
+            size: 16 * 1024,
+        })
+        .hang();
     for (flush, least, most) in [("0.2", 0, 2_500), ("3", 2_800, 12_000)] {
         let engine = Engine::script(script.clone()).await;
         let setup = Setup::before(&engine);
-        let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
+        let setup = setup.config(&format!(
+            "[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"
+        ));
         let mut samewire = Samewire::start(&setup).await;
         // A client that does not read cannot receive an error.
         let mut client = Request::stream("").send_narrow(samewire.proxy).await;
@@ -351,9 +418,15 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     let lock = rusqlite::Connection::open(folder.path("store.db")).expect("the store's file");
     lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
     let start = Instant::now();
-    assert_eq!(world.request(&create).await.fault().code.as_deref(), Some("store_unavailable"));
+    assert_eq!(
+        world.request(&create).await.fault().code.as_deref(),
+        Some("store_unavailable")
+    );
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(200) && took < Duration::from_secs(4), "{took:?}");
+    assert!(
+        took > Duration::from_millis(200) && took < Duration::from_secs(4),
+        "{took:?}"
+    );
     drop(lock);
     world.end().await;
 }
@@ -361,12 +434,23 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
 #[tokio::test]
 async fn what_is_stored_lives_as_long_as_is_said() {
     let world = World::configured("[store]\nttl = 1").await;
-    let answer = world.post("/v1/responses", r#"{"model":"m","input":"hello"}"#).await;
+    let answer = world
+        .post("/v1/responses", r#"{"model":"m","input":"hello"}"#)
+        .await;
     let object = answer.json();
-    let it = Request::get(&format!("/v1/responses/{}", object["id"].as_str().expect("an id")));
+    let it = Request::get(&format!(
+        "/v1/responses/{}",
+        object["id"].as_str().expect("an id")
+    ));
     let start = Instant::now();
-    it.answer_until(world.proxy(), |answer| answer.head.status != 200).await.with_status(404);
-    assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
+    it.answer_until(world.proxy(), |answer| answer.head.status != 200)
+        .await
+        .with_status(404);
+    assert!(
+        start.elapsed() > Duration::from_millis(700),
+        "{:?}",
+        start.elapsed()
+    );
     world.end().await;
 }
 
@@ -374,9 +458,16 @@ async fn what_is_stored_lives_as_long_as_is_said() {
 async fn events_may_be_as_long_as_is_said() {
     let answer = |length: usize| Script::stream().text(&"x".repeat(length)).stop();
     for (length, good) in [(1_000, true), (3_000, false)] {
-        let setup = Setup::new().allow_errors().config("[limits]\nmax_event_bytes = 2000");
+        let setup = Setup::new()
+            .allow_errors()
+            .config("[limits]\nmax_event_bytes = 2000");
         let answer = World::answer(answer(length), setup, &Request::stream("")).await;
-        assert_eq!(answer.text().ends_with("data: [DONE]\n\n"), good, "{}", answer.text());
+        assert_eq!(
+            answer.text().ends_with("data: [DONE]\n\n"),
+            good,
+            "{}",
+            answer.text()
+        );
         assert_eq!(answer.text().contains("upstream_invalid_event"), !good);
     }
 }

@@ -29,7 +29,11 @@ async fn visit(client: &mut Client) {
 #[tokio::test]
 async fn fault_c41_the_longest_idle_connection_makes_room() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 5")).await;
+    let world = World::start(
+        halting(&gate),
+        Setup::new().config("[limits]\nconnections = 5"),
+    )
+    .await;
     let stream = begin(&world).await;
     let mut idle = Vec::new();
     for _ in 0..4 {
@@ -42,13 +46,25 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
     visit(&mut idle[0]).await;
     let mut late = Client::connect(world.proxy()).await;
     visit(&mut late).await;
-    assert!(idle[1].closes().await, "the one that was idle for the longest time");
+    assert!(
+        idle[1].closes().await,
+        "the one that was idle for the longest time"
+    );
     for at in [0, 2, 3] {
         visit(&mut idle[at]).await;
     }
     visit(&mut late).await;
-    world.samewire.metric_becomes("samewire_connections_evicted_total", 1).await;
-    assert_eq!(world.samewire.metric_now("samewire_connections_refused_total").await, 0);
+    world
+        .samewire
+        .metric_becomes("samewire_connections_evicted_total", 1)
+        .await;
+    assert_eq!(
+        world
+            .samewire
+            .metric_now("samewire_connections_refused_total")
+            .await,
+        0
+    );
     gate.open();
     finish(stream).await;
     world.end().await;
@@ -58,9 +74,18 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
 #[tokio::test]
 async fn fault_c41_who_does_not_listen_holds_up_nobody() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 3")).await;
+    let world = World::start(
+        halting(&gate),
+        Setup::new().config("[limits]\nconnections = 3"),
+    )
+    .await;
     let mut deaf = Client::connect_narrow(world.proxy()).await;
-    deaf.send("GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1500).as_bytes()).await;
+    deaf.send(
+        "GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n"
+            .repeat(1500)
+            .as_bytes(),
+    )
+    .await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut idle = Vec::new();
     for _ in 0..2 {
@@ -80,7 +105,11 @@ async fn fault_c41_who_does_not_listen_holds_up_nobody() {
 #[tokio::test]
 async fn fault_c41_streams_do_not_make_room() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate), Setup::new().config("[limits]\nconnections = 3")).await;
+    let world = World::start(
+        halting(&gate),
+        Setup::new().config("[limits]\nconnections = 3"),
+    )
+    .await;
     let mut streams = Vec::new();
     for _ in 0..3 {
         streams.push(begin(&world).await);
@@ -94,13 +123,25 @@ async fn fault_c41_streams_do_not_make_room() {
         assert!(client.closes().await);
         // The first client waits for a slot; the following ones find out sooner that there is none.
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(900) && took < PATIENCE, "{n}: {took:?}");
+        assert!(
+            took > Duration::from_millis(900) && took < PATIENCE,
+            "{n}: {took:?}"
+        );
     }
-    assert_eq!(world.samewire.metric_now("samewire_connections_evicted_total").await, 0);
+    assert_eq!(
+        world
+            .samewire
+            .metric_now("samewire_connections_evicted_total")
+            .await,
+        0
+    );
     // A waiting client gets the slot that becomes free.
     let leaver = streams.pop().expect("three");
     drop(leaver);
-    until("the answer is cancelled", || world.engine.active_generations() == 2).await;
+    until("the answer is cancelled", || {
+        world.engine.active_generations() == 2
+    })
+    .await;
     while world.get("/v1/nothing").await.head.status == 503 {}
     streams.push(begin(&world).await);
     gate.open();
@@ -138,7 +179,10 @@ async fn fault_c41_five_thousand_idle_connections() {
     visit(&mut client).await;
     gate.open();
     finish(stream).await;
-    let evicted = world.samewire.metric("samewire_connections_evicted_total").await;
+    let evicted = world
+        .samewire
+        .metric("samewire_connections_evicted_total")
+        .await;
     assert!(evicted as usize >= CLIENTS - LIMIT, "{evicted}");
     world.end().await;
 }
@@ -146,8 +190,15 @@ async fn fault_c41_five_thousand_idle_connections() {
 #[tokio::test]
 async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
     let gate = Gate::default();
-    let world = World::start(halting(&gate), Setup::new().open_files(64).args(&["--threads", "2"])).await;
-    world.samewire.logged(r#""open_files":64,"requests":16,"connections":16"#, 1).await;
+    let world = World::start(
+        halting(&gate),
+        Setup::new().open_files(64).args(&["--threads", "2"]),
+    )
+    .await;
+    world
+        .samewire
+        .logged(r#""open_files":64,"requests":16,"connections":16"#, 1)
+        .await;
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(begin(&world).await);
@@ -165,7 +216,11 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
         });
     }
     for _ in 0..5 {
-        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
+        assert_eq!(
+            world.samewire.admin("/livez").await.head.status,
+            200,
+            "operators are served"
+        );
     }
     while let Some(over) = rush.join_next().await {
         over.expect("an answer or a close");
@@ -185,7 +240,9 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
 async fn fault_o10_without_descriptors_accepting_pauses() {
     let gate = Gate::default();
     // Long timers, so that nothing but the running and waiting connections uses descriptors.
-    let setup = Setup::new().allow_errors().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
     let world = World::start(halting(&gate), setup).await;
     let stream = begin(&world).await;
     // The limit is three above the open descriptors, not counting those with numbers far above the others.
@@ -194,11 +251,18 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
     let last = numbers.filter(|number| *number < 100).max();
     let limit = format!("--nofile={}:", last.expect("some") + 4);
-    let set = Command::new("prlimit").args(["--pid", &world.samewire.pid().to_string(), &limit]).status();
+    let set = Command::new("prlimit")
+        .args(["--pid", &world.samewire.pid().to_string(), &limit])
+        .status();
     assert!(set.expect("prlimit runs").success());
     // Connections with an incomplete head are not idle: none of them is closed to make room.
     let mut waiting: Vec<Client> = Vec::new();
-    while world.samewire.metric_now("samewire_accept_errors_total").await == 0 {
+    while world
+        .samewire
+        .metric_now("samewire_accept_errors_total")
+        .await
+        == 0
+    {
         assert!(waiting.len() < 100, "descriptors without end");
         waiting.push(Client::sending(world.proxy(), b"P").await);
     }
@@ -213,24 +277,42 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let before = world.samewire.cpu();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(3) {
-        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
+        assert_eq!(
+            world.samewire.admin("/livez").await.head.status,
+            200,
+            "operators are served"
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     // No descriptor is left to connect to the engine; this does not count against the engine.
     let mut first = waiting.remove(0);
     first.send(&Request::plain("").bytes()[1..]).await;
     let refused = first.answer().await;
-    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("overloaded")));
-    world.samewire.admin("/readyz?verbose").await.with_status(200);
-    let errors = world.samewire.metric_now("samewire_accept_errors_total").await;
-    assert!((3..100).contains(&errors), "{errors} tries in three seconds");
+    assert_eq!(
+        (refused.head.status, refused.fault().code.as_deref()),
+        (503, Some("overloaded"))
+    );
+    world
+        .samewire
+        .admin("/readyz?verbose")
+        .await
+        .with_status(200);
+    let errors = world
+        .samewire
+        .metric_now("samewire_accept_errors_total")
+        .await;
+    assert!(
+        (3..100).contains(&errors),
+        "{errors} tries in three seconds"
+    );
     let used = world.samewire.cpu() - before;
     assert!(used < Duration::from_millis(600), "{used:?}");
     // Running requests continue, and once there are descriptors again, waiting clients are served.
     gate.open();
     finish(stream).await;
-    let set =
-        Command::new("prlimit").args(["--pid", &world.samewire.pid().to_string(), "--nofile=1024:"]).status();
+    let set = Command::new("prlimit")
+        .args(["--pid", &world.samewire.pid().to_string(), "--nofile=1024:"])
+        .status();
     assert!(set.expect("prlimit runs").success(), "prlimit");
     for mut client in late {
         assert_eq!(client.head().await.status, 404);
@@ -263,7 +345,12 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
                     return refused;
                 }
                 assert_eq!(answer.fault().code.as_deref(), Some("overloaded"));
-                let seconds: u64 = answer.head.header("retry-after").expect("503").parse().expect("a number");
+                let seconds: u64 = answer
+                    .head
+                    .header("retry-after")
+                    .expect("503")
+                    .parse()
+                    .expect("a number");
                 refused.push(seconds);
                 // Waits only a hundredth of the requested time, so that the test does not take minutes.
                 tokio::time::sleep(Duration::from_millis(10 * seconds)).await;
@@ -275,10 +362,16 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
         asked.extend(refused.expect("no panic"));
     }
     let took = start.elapsed();
-    println!("{CLIENTS} clients in {took:?}, {} times turned away", asked.len());
+    println!(
+        "{CLIENTS} clients in {took:?}, {} times turned away",
+        asked.len()
+    );
     assert!(asked.iter().all(|seconds| (1..=5).contains(seconds)));
     if asked.len() > 100 {
-        assert!((1..=5).all(|seconds| asked.contains(&seconds)), "not all at once again");
+        assert!(
+            (1..=5).all(|seconds| asked.contains(&seconds)),
+            "not all at once again"
+        );
     }
     world.end().await;
 }

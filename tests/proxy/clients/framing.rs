@@ -21,7 +21,9 @@ fn marker() -> String {
 
 /// Returns the head of a chat request with these lines, each ended by CRLF.
 fn head(lines: &str) -> String {
-    format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n")
+    format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n"
+    )
 }
 
 /// Sends bytes. Returns the statuses of all responses and how the connection ended.
@@ -31,7 +33,12 @@ async fn statuses(world: &World, bytes: &[u8]) -> (Vec<u16>, End) {
 }
 
 fn markers(world: &World) -> usize {
-    world.engine.attempts().iter().filter(|attempt| attempt.text().contains(MARKER)).count()
+    world
+        .engine
+        .attempts()
+        .iter()
+        .filter(|attempt| attempt.text().contains(MARKER))
+        .count()
 }
 
 #[tokio::test]
@@ -54,21 +61,41 @@ async fn fault_c14_content_length() {
     ];
     let world = World::plain(Setup::new()).await;
     for lines in invalid {
-        let (statuses, end) =
-            statuses(&world, format!("{}{GOOD}{}", head(&lines), marker()).as_bytes()).await;
-        assert!(matches!(statuses[..], [] | [400]) && end == End::Closed, "{lines:?}: {statuses:?} {end:?}");
+        let (statuses, end) = statuses(
+            &world,
+            format!("{}{GOOD}{}", head(&lines), marker()).as_bytes(),
+        )
+        .await;
+        assert!(
+            matches!(statuses[..], [] | [400]) && end == End::Closed,
+            "{lines:?}: {statuses:?} {end:?}"
+        );
         assert_eq!(world.engine.attempt_count(), 0, "{lines:?}");
     }
     // Equal duplicates have one meaning, whether accepted or refused. The marker after the body is then a real
     // request.
-    for lines in
-        [format!("content-length: {n}\r\ncontent-length: {n}\r\n"), format!("content-length: {n}, {n}\r\n")]
-    {
+    for lines in [
+        format!("content-length: {n}\r\ncontent-length: {n}\r\n"),
+        format!("content-length: {n}, {n}\r\n"),
+    ] {
         let (statuses, _) = statuses(&world, format!("{}{GOOD}", head(&lines)).as_bytes()).await;
-        assert!(matches!(statuses[..], [200] | [400]), "{lines:?}: {statuses:?}");
+        assert!(
+            matches!(statuses[..], [200] | [400]),
+            "{lines:?}: {statuses:?}"
+        );
     }
-    assert!(world.engine.attempts().iter().all(|attempt| attempt.text().starts_with(&GOOD[..n - 1])));
-    assert_eq!(world.stream("").await.head.status, 200, "a new connection is served");
+    assert!(
+        world
+            .engine
+            .attempts()
+            .iter()
+            .all(|attempt| attempt.text().starts_with(&GOOD[..n - 1]))
+    );
+    assert_eq!(
+        world.stream("").await.head.status,
+        200,
+        "a new connection is served"
+    );
     world.end().await;
 }
 
@@ -119,8 +146,18 @@ async fn fault_c15_transfer_encoding() {
     ];
     let world = World::plain(Setup::new()).await;
     for lines in heads {
-        doubtful(&world, &format!("{}{chunked}{}", head(&lines), marker()), &lines).await;
-        doubtful(&world, &format!("{}0\r\n\r\n{}", head(&lines), marker()), &lines).await;
+        doubtful(
+            &world,
+            &format!("{}{chunked}{}", head(&lines), marker()),
+            &lines,
+        )
+        .await;
+        doubtful(
+            &world,
+            &format!("{}0\r\n\r\n{}", head(&lines), marker()),
+            &lines,
+        )
+        .await;
     }
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
@@ -130,15 +167,25 @@ async fn fault_c15_transfer_encoding() {
 /// is lost.
 async fn doubtful(world: &World, bytes: &str, what: &str) {
     let (statuses, end) = statuses(world, bytes.as_bytes()).await;
-    assert!(matches!(statuses[..], [] | [200 | 400 | 408 | 413 | 501]), "{what:.80?}: {statuses:?}");
+    assert!(
+        matches!(statuses[..], [] | [200 | 400 | 408 | 413 | 501]),
+        "{what:.80?}: {statuses:?}"
+    );
     assert!(
         statuses.is_empty() || end == End::Closed,
         "{what:.80?}: the connection must end with the answer"
     );
-    assert_eq!(markers(world), 0, "{what:.80?} let a second request through");
+    assert_eq!(
+        markers(world),
+        0,
+        "{what:.80?} let a second request through"
+    );
     for attempt in world.engine.attempts() {
         assert_eq!(attempt.header("transfer-encoding"), None, "{what:.80?}");
-        assert_eq!(attempt.header("content-length"), Some(attempt.body.len().to_string().as_str()));
+        assert_eq!(
+            attempt.header("content-length"),
+            Some(attempt.body.len().to_string().as_str())
+        );
     }
 }
 
@@ -164,7 +211,10 @@ async fn fault_c15_chunk_framing() {
         format!("\r\n{size}\r\n{GOOD}\r\n0\r\n\r\n"),
         format!("{size}\r\n{GOOD}\r\n0\r\ncontent-length: 5\r\n\r\n"),
         format!("{size}\r\n{GOOD}\r\n0\r\nhost: evil\r\n\r\n"),
-        format!("{size}\r\n{GOOD}\r\n0\r\ntransfer-encoding: chunked\r\nx: {}\r\n\r\n", "t".repeat(100_000)),
+        format!(
+            "{size}\r\n{GOOD}\r\n0\r\ntransfer-encoding: chunked\r\nx: {}\r\n\r\n",
+            "t".repeat(100_000)
+        ),
         format!("{size}\r\n{GOOD}\r\n00\r\n\r\n"),
         format!("{size}\r\n{GOOD}\r\n0\r\n"),
         format!("{size}\r\n{GOOD}\r\n"),
@@ -172,8 +222,16 @@ async fn fault_c15_chunk_framing() {
     ];
     let world = World::plain(Setup::new()).await;
     for body in bodies {
-        doubtful(&world, &format!("{}{body}{}", head("transfer-encoding: chunked\r\n"), marker()), &body)
-            .await;
+        doubtful(
+            &world,
+            &format!(
+                "{}{body}{}",
+                head("transfer-encoding: chunked\r\n"),
+                marker()
+            ),
+            &body,
+        )
+        .await;
     }
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
@@ -194,7 +252,10 @@ async fn fault_c15_chunked_request_is_served_and_its_connection_closed() {
         assert!(client.closes().await);
     }
     let refused = world.request(&Request::chat("{").chunked(1)).await;
-    assert_eq!((refused.head.status, refused.head.header("connection")), (400, Some("close")));
+    assert_eq!(
+        (refused.head.status, refused.head.header("connection")),
+        (400, Some("close"))
+    );
     world.end().await;
 }
 
@@ -203,8 +264,11 @@ async fn fault_c16_http_1_0() {
     let world = World::plain(Setup::new()).await;
     for keep_alive in [false, true] {
         let request = Request::stream("").version("HTTP/1.0");
-        let request =
-            if keep_alive { request.header("connection", "keep-alive") } else { request.without("host") };
+        let request = if keep_alive {
+            request.header("connection", "keep-alive")
+        } else {
+            request.without("host")
+        };
         let answer = world.request(&request).await.with_status(200);
         assert_eq!(answer.head.header("transfer-encoding"), None);
         assert_eq!(answer.ended, Ended::Close, "the close ends the body");
@@ -218,15 +282,30 @@ async fn fault_c16_http_1_0_is_told_of_failures() {
     let cut = Script::stream().tok("a", 2, Duration::ZERO).fin();
     let refusal = r#"{"error":{"message":"no","type":"server_error","code":null}}"#;
     let fails = Script::new().json("500 Internal Server Error", refusal);
-    let world = World::start(Engine::in_turn(vec![cut, fails]), Setup::new().allow_errors()).await;
+    let world = World::start(
+        Engine::in_turn(vec![cut, fails]),
+        Setup::new().allow_errors(),
+    )
+    .await;
     let request = Request::stream("").version("HTTP/1.0").without("host");
     let answer = world.request(&request).await;
-    assert_eq!((answer.head.status, answer.ended), (200, Ended::Close), "{}", answer.text());
+    assert_eq!(
+        (answer.head.status, answer.ended),
+        (200, Ended::Close),
+        "{}",
+        answer.text()
+    );
     assert_eq!(answer.head.header("transfer-encoding"), None);
-    assert_eq!(answer.text(), Canonical::new().role().tok("a", 2).error(INCOMPLETE).text());
+    assert_eq!(
+        answer.text(),
+        Canonical::new().role().tok("a", 2).error(INCOMPLETE).text()
+    );
     let mut client = world.send(&request).await;
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.fault().kind.as_str()), (500, "server_error"));
+    assert_eq!(
+        (answer.head.status, answer.fault().kind.as_str()),
+        (500, "server_error")
+    );
     assert_eq!(answer.head.header("transfer-encoding"), None);
     assert!(client.closes().await);
     world.end().await;
@@ -252,7 +331,10 @@ async fn fault_c16_other_versions() {
     ];
     for request in requests {
         let (statuses, _) = statuses(&world, request.as_bytes()).await;
-        assert!(matches!(statuses[..], [] | [400 | 505]), "{request:?}: {statuses:?}");
+        assert!(
+            matches!(statuses[..], [] | [400 | 505]),
+            "{request:?}: {statuses:?}"
+        );
     }
     world.end_after(0).await;
 }
@@ -264,13 +346,28 @@ async fn fault_c18_oversized_heads() {
     let rows = [
         (head(&format!("x: {}\r\n", "v".repeat(40 * 1024))), 431),
         (head(&fields(200)), 431),
-        (head("").replace("/v1/chat/completions", &format!("/v1/{}", "p".repeat(70_000))), 414),
-        (head("").replace("/v1/chat/completions", &format!("/v1/{}", "p".repeat(9 * 1024))), 414),
+        (
+            head("").replace(
+                "/v1/chat/completions",
+                &format!("/v1/{}", "p".repeat(70_000)),
+            ),
+            414,
+        ),
+        (
+            head("").replace(
+                "/v1/chat/completions",
+                &format!("/v1/{}", "p".repeat(9 * 1024)),
+            ),
+            414,
+        ),
     ];
     for (request, expected) in rows {
         let (statuses, end) = statuses(&world, request.as_bytes()).await;
         let fits = |status: &u16| *status == expected || (expected == 414 && *status == 431);
-        assert!(statuses.len() <= 1 && statuses.iter().all(fits), "{request:.60?}: {statuses:?}");
+        assert!(
+            statuses.len() <= 1 && statuses.iter().all(fits),
+            "{request:.60?}: {statuses:?}"
+        );
         assert_eq!(end, End::Closed, "{request:.60?}: {statuses:?}");
     }
     let within = head(&format!(
@@ -278,7 +375,12 @@ async fn fault_c18_oversized_heads() {
         "v".repeat(20 * 1024),
         GOOD.len()
     ));
-    assert_eq!(statuses(&world, format!("{within}{GOOD}").as_bytes()).await.0, [200]);
+    assert_eq!(
+        statuses(&world, format!("{within}{GOOD}").as_bytes())
+            .await
+            .0,
+        [200]
+    );
     world.end().await;
 }
 
@@ -300,13 +402,18 @@ async fn fault_c20_control_characters_in_the_head() {
         "authorization: Bearer ü\r\n".as_bytes(),
     ];
     for line in table {
-        let mut bytes =
-            format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n", GOOD.len())
-                .into_bytes();
+        let mut bytes = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n",
+            GOOD.len()
+        )
+        .into_bytes();
         bytes.extend_from_slice(line);
         bytes.extend_from_slice(format!("\r\n{GOOD}").as_bytes());
         let (statuses, end) = statuses(&world, &bytes).await;
-        assert!(matches!(statuses[..], [] | [400]) && end == End::Closed, "{line:?}: {statuses:?}");
+        assert!(
+            matches!(statuses[..], [] | [400]) && end == End::Closed,
+            "{line:?}: {statuses:?}"
+        );
     }
     world.end_after(0).await;
 }
@@ -314,24 +421,37 @@ async fn fault_c20_control_characters_in_the_head() {
 #[tokio::test]
 async fn fault_c38_pipelined_requests_are_answered_in_order() {
     let engine = Engine::answering(|attempt| {
-        let name = if attempt.text().contains("second") { "second" } else { "first" };
-        Script::stream().tok(name, 5, Duration::from_millis(5)).stop()
+        let name = if attempt.text().contains("second") {
+            "second"
+        } else {
+            "first"
+        };
+        Script::stream()
+            .tok(name, 5, Duration::from_millis(5))
+            .stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let mut client = Client::connect(world.proxy()).await;
     let second = Request::chat(GOOD.replace("\"a\"", "\"second\""));
-    client.send(&[Request::chat(GOOD).bytes(), second.bytes()].concat()).await;
+    client
+        .send(&[Request::chat(GOOD).bytes(), second.bytes()].concat())
+        .await;
     for name in ["first", "second"] {
         let answer = client.answer().await;
         assert_eq!(answer.text(), Canonical::answer(name, 5).text());
         assert_eq!(answer.ended, Ended::LastChunk);
     }
     // A malformed second request: the first response is complete, then the connection is closed.
-    let mut client =
-        Client::sending(world.proxy(), &[Request::chat(GOOD).bytes(), b"GARBAGE\r\n\r\n".to_vec()].concat())
-            .await;
+    let mut client = Client::sending(
+        world.proxy(),
+        &[Request::chat(GOOD).bytes(), b"GARBAGE\r\n\r\n".to_vec()].concat(),
+    )
+    .await;
     let answer = client.answer().await;
-    assert_eq!((answer.text(), answer.ended), (Canonical::answer("first", 5).text(), Ended::LastChunk));
+    assert_eq!(
+        (answer.text(), answer.ended),
+        (Canonical::answer("first", 5).text(), Ended::LastChunk)
+    );
     let next = client.try_head().await.map(|head| head.status);
     assert!(matches!(next, None | Some(400)), "{next:?}");
     assert!(client.closes().await);
@@ -343,7 +463,10 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
 async fn fault_c38_a_second_request_while_the_first_is_answered() {
     for size in [200, 20_000] {
         let gate = Gate::default();
-        let first = Script::stream().text("first.0 ").wait(&gate).text("first.1 ");
+        let first = Script::stream()
+            .text("first.0 ")
+            .wait(&gate)
+            .text("first.1 ");
         let first = first.stop();
         let engine = Engine::answering(move |attempt| match attempt.text() {
             text if text.contains("second") => Script::answer("second", 2),
@@ -353,23 +476,46 @@ async fn fault_c38_a_second_request_while_the_first_is_answered() {
         let world = World::start(engine.await, Setup::new()).await;
         let mut client = world.begin_until(&Request::chat(GOOD), "first.0").await;
         let text = format!("\"second{}\"", "x".repeat(size));
-        client.send(&Request::chat(GOOD.replace("\"a\"", &text)).bytes()).await;
+        client
+            .send(&Request::chat(GOOD.replace("\"a\"", &text)).bytes())
+            .await;
         // Leaves time for the engine to continue, if it wrongly did.
         for _ in 0..20 {
             let answer = world.chat(GOOD.replace("\"a\"", "\"another\"")).await;
             assert_eq!(answer.text(), Canonical::answer("another", 1).text());
         }
-        let seconds = || world.engine.attempts().iter().filter(|a| a.text().contains("second")).count();
+        let seconds = || {
+            world
+                .engine
+                .attempts()
+                .iter()
+                .filter(|a| a.text().contains("second"))
+                .count()
+        };
         assert_eq!(seconds(), 0, "{size}: not before the first has its answer");
         gate.open();
         let rest = String::from_utf8(client.rest().await).unwrap();
-        assert_eq!(rest, Canonical::new().content("first.1 ").finish("stop").done().text(), "{size}");
+        assert_eq!(
+            rest,
+            Canonical::new()
+                .content("first.1 ")
+                .finish("stop")
+                .done()
+                .text(),
+            "{size}"
+        );
         assert_eq!(client.ended(), Ended::LastChunk, "{size}");
         let answer = client.answer().await;
-        assert_eq!((answer.text(), answer.ended), (Canonical::answer("second", 2).text(), Ended::LastChunk));
+        assert_eq!(
+            (answer.text(), answer.ended),
+            (Canonical::answer("second", 2).text(), Ended::LastChunk)
+        );
         assert_eq!(seconds(), 1, "{size}");
         let attempts = world.engine.attempts();
-        let second = attempts.iter().find(|attempt| attempt.text().contains("second")).unwrap();
+        let second = attempts
+            .iter()
+            .find(|attempt| attempt.text().contains("second"))
+            .unwrap();
         assert!(second.text().contains(&text), "{size}: whole");
         world.end().await;
     }
@@ -378,7 +524,17 @@ async fn fault_c38_a_second_request_while_the_first_is_answered() {
 #[tokio::test]
 async fn prompt_text_in_a_bad_request_stays_out_of_the_answer() {
     let world = World::plain(Setup::new()).await;
-    let body = format!(r#"{{"model":"m","messages":{},"stream":true}}"#, json_string(PROMPT));
-    assert!(!world.chat(body).await.with_status(400).text().contains(PROMPT));
+    let body = format!(
+        r#"{{"model":"m","messages":{},"stream":true}}"#,
+        json_string(PROMPT)
+    );
+    assert!(
+        !world
+            .chat(body)
+            .await
+            .with_status(400)
+            .text()
+            .contains(PROMPT)
+    );
     world.end().await;
 }

@@ -14,10 +14,17 @@ async fn leave_at(
 ) -> Duration {
     let n = world.engine.attempt_count();
     let user = format!(r#","user":"{moment}""#);
-    let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
+    let request = if streaming {
+        Request::stream(&user)
+    } else {
+        Request::plain(&user)
+    };
     let mut client = world.send(&request).await;
     client.send(&b"X".repeat(surplus)).await;
-    until("the request reaches the engine", || world.engine.attempt_count() > n).await;
+    until("the request reaches the engine", || {
+        world.engine.attempt_count() > n
+    })
+    .await;
     if moment != "before-head" {
         until("the engine has answered", || world.engine.written(n) > 0).await;
     }
@@ -25,9 +32,16 @@ async fn leave_at(
         client.event_with_head("content").await;
     }
     let left = client.leave(manner);
-    until("the engine sees the close", || world.engine.closed(n).is_some()).await;
+    until("the engine sees the close", || {
+        world.engine.closed(n).is_some()
+    })
+    .await;
     let (seen, _) = world.engine.closed(n).expect("just seen");
-    assert_eq!(world.engine.attempt_count(), n + 1, "not tried again for a client that has left");
+    assert_eq!(
+        world.engine.attempt_count(),
+        n + 1,
+        "not tried again for a client that has left"
+    );
     seen.saturating_duration_since(left)
 }
 
@@ -39,7 +53,10 @@ async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str)
         for &(moment, streaming) in rows {
             for manner in [CloseKind::Fin, CloseKind::Rst] {
                 let time = leave_at(&world, moment, streaming, manner, surplus).await;
-                assert!(time < SOON, "{moment}, streaming {streaming}, {manner:?}: {time:?}");
+                assert!(
+                    time < SOON,
+                    "{moment}, streaming {streaming}, {manner:?}: {time:?}"
+                );
                 times.push(time);
             }
         }
@@ -61,30 +78,56 @@ async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str)
 
 #[tokio::test]
 async fn fault_c24_disconnect_before_the_first_token_closes_the_engine() {
-    let rows = [("before-head", true), ("prefill", true), ("after-role", true)];
+    let rows = [
+        ("before-head", true),
+        ("prefill", true),
+        ("after-role", true),
+    ];
     check(&rows, 5, 0, "left before the first token").await;
 }
 
 #[tokio::test]
 async fn fault_c24_disconnect_while_a_whole_answer_is_made_closes_the_engine() {
-    check(&[("before-head", false), ("half-body", false)], 5, 0, "left before a whole answer").await;
+    check(
+        &[("before-head", false), ("half-body", false)],
+        5,
+        0,
+        "left before a whole answer",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn fault_c25_disconnect_in_the_stream_closes_the_engine() {
-    check(&[("between-tokens", true), ("writing", true)], 5, 0, "left between tokens").await;
+    check(
+        &[("between-tokens", true), ("writing", true)],
+        5,
+        0,
+        "left between tokens",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
-    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    let rows = [
+        ("before-head", true),
+        ("before-head", false),
+        ("prefill", true),
+        ("between-tokens", true),
+    ];
     check(&rows, 2, 1, "left after a surplus byte").await;
 }
 
 /// More surplus bytes than are ever read ahead, so that the close of the connection stays after unread bytes.
 #[tokio::test]
 async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
-    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    let rows = [
+        ("before-head", true),
+        ("before-head", false),
+        ("prefill", true),
+        ("between-tokens", true),
+    ];
     for surplus in [9_000, 20_000, 100_000] {
         check(&rows, 1, surplus, "left after surplus bytes").await;
     }
@@ -95,12 +138,20 @@ async fn fault_c24_disconnect_while_connecting() {
     let (url, _held) = crate::sim::unanswered_address();
     let world = World::start(Script::new(), Setup::new().upstream(&url).allow_errors()).await;
     let client = world.send(&Request::stream("")).await;
-    let is_busy = |line: &str| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0");
+    let is_busy =
+        |line: &str| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0");
     let in_flight = |metrics: &str| metrics.lines().any(is_busy);
-    world.samewire.metrics_when("the request is in flight", in_flight).await;
+    world
+        .samewire
+        .metrics_when("the request is in flight", in_flight)
+        .await;
     let left = client.leave(CloseKind::Fin);
     until("the request is given up", || {
-        world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
+        world
+            .samewire
+            .request_lines()
+            .iter()
+            .any(|line| line.contains(r#""end":"client_closed""#))
     })
     .await;
     assert!(left.elapsed() < SOON, "{:?}", left.elapsed());
@@ -112,16 +163,30 @@ async fn fault_c24_disconnect_while_connecting() {
 async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     const EACH: usize = 15;
     let engines = Engine::several(2, |attempt| {
-        let moment = MOMENTS.into_iter().find(|moment| attempt.text().contains(moment));
+        let moment = MOMENTS
+            .into_iter()
+            .find(|moment| attempt.text().contains(moment));
         moment.map_or_else(|| Script::answer("a", 2), Script::up_to)
     });
     let world = World::fleet_up(engines.await, Setup::new(), &[]).await;
-    let idle = || world.engines().all(|engine| engine.active_generations() == 0);
+    let idle = || {
+        world
+            .engines()
+            .all(|engine| engine.active_generations() == 0)
+    };
     let mut left = 0;
-    for (moment, manner) in [("prefill", CloseKind::Fin), ("between-tokens", CloseKind::Rst)] {
+    for (moment, manner) in [
+        ("prefill", CloseKind::Fin),
+        ("between-tokens", CloseKind::Rst),
+    ] {
         for _ in 0..EACH {
-            let mut client = world.send(&Request::stream(&format!(r#","user":"{moment}""#))).await;
-            until("it has the request", || world.attempt_counts().iter().sum::<usize>() > left).await;
+            let mut client = world
+                .send(&Request::stream(&format!(r#","user":"{moment}""#)))
+                .await;
+            until("it has the request", || {
+                world.attempt_counts().iter().sum::<usize>() > left
+            })
+            .await;
             if moment == "between-tokens" {
                 client.event_with_head("content").await;
             }
@@ -134,11 +199,21 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     until("a line for each request", || lines().len() >= left).await;
     let lines = lines();
     for line in &lines {
-        assert!(line.contains(r#""end":"client_closed""#) && line.contains(r#""level":"INFO""#), "{line}");
+        assert!(
+            line.contains(r#""end":"client_closed""#) && line.contains(r#""level":"INFO""#),
+            "{line}"
+        );
     }
     let with = |status: &str| lines.iter().filter(|line| line.contains(status)).count();
-    assert_eq!((with(r#""status":499,"#), with(r#""status":200,"#)), (EACH, EACH), "{lines:#?}");
-    let cancels = world.samewire.sum("samewire_upstream_cancels_total", &[]).await;
+    assert_eq!(
+        (with(r#""status":499,"#), with(r#""status":200,"#)),
+        (EACH, EACH),
+        "{lines:#?}"
+    );
+    let cancels = world
+        .samewire
+        .sum("samewire_upstream_cancels_total", &[])
+        .await;
     assert_eq!(cancels, left as u64, "once");
     let before = world.attempt_counts();
     assert_eq!(before.iter().sum::<usize>(), left, "none is tried again");
@@ -146,7 +221,10 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
         assert_eq!(world.stream("").await.head.status, 200);
     }
     let shares = world.attempt_counts();
-    assert!(shares.iter().zip(&before).all(|(now, then)| now > then), "{before:?} {shares:?}");
+    assert!(
+        shares.iter().zip(&before).all(|(now, then)| now > then),
+        "{before:?} {shares:?}"
+    );
     world.samewire.finished(left + 30).await;
     assert_eq!(world.samewire.count_logged("ejected"), 0);
     world.end().await;
@@ -160,7 +238,12 @@ async fn close_after_the_answer_is_no_disconnect() {
         world.stream("").await;
     }
     let lines = world.samewire.finished(10).await;
-    assert!(lines.iter().all(|line| line.contains(r#""end":"complete""#)), "{lines:#?}");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains(r#""end":"complete""#)),
+        "{lines:#?}"
+    );
     world.end().await;
 }
 
@@ -172,7 +255,12 @@ const SIZE: usize = 16 * 1024;
 async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
     let gate = Gate::default();
     let script = Script::stream().text("ready").wait(&gate);
-    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).stop();
+    let script = script
+        .then(Step::Flood {
+            events: EVENTS,
+            size: SIZE,
+        })
+        .stop();
     let world = World::start(script, Setup::new()).await;
     let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.event_with_head("ready").await;
@@ -195,14 +283,22 @@ async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
         );
     }
     client.event_with("[DONE]").await;
-    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    assert_eq!(
+        (client.event().await, client.ended()),
+        (None, Ended::LastChunk)
+    );
     assert!(world.samewire.allocated().saturating_sub(before) < 8 << 20);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
-    let script = Script::stream().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
+    let script = Script::stream()
+        .then(Step::Flood {
+            events: EVENTS,
+            size: SIZE,
+        })
+        .hang();
     let world = World::start(script, Setup::new()).await;
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let n = world.engine.attempt_count();
@@ -210,7 +306,10 @@ async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
         client.head().await;
         settled(|| world.engine.written(n)).await;
         let left = client.leave(manner);
-        until("the engine sees the close", || world.engine.closed(n).is_some()).await;
+        until("the engine sees the close", || {
+            world.engine.closed(n).is_some()
+        })
+        .await;
         let (seen, _) = world.engine.closed(n).expect("just seen");
         assert!(seen.saturating_duration_since(left) < SOON, "{manner:?}");
     }

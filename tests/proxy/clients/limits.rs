@@ -20,7 +20,10 @@ async fn fault_c07_slow_heads() {
     for begun in ["", "P", "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"] {
         let mut client = Client::sending(world.proxy(), begun.as_bytes()).await;
         let (took, status) = closed_after(&mut client).await;
-        assert!(took < PATIENCE && matches!(status, None | Some(408)), "{begun:?}: {took:?} {status:?}");
+        assert!(
+            took < PATIENCE && matches!(status, None | Some(408)),
+            "{begun:?}: {took:?} {status:?}"
+        );
     }
     // Single bytes now and then do not prolong the time.
     let mut client = Client::connect(world.proxy()).await;
@@ -44,7 +47,8 @@ async fn fault_c07_slow_heads() {
 
 #[tokio::test]
 async fn fault_c08_slow_bodies() {
-    let world = World::configured("[timeouts]\nclient_body_idle = 0.3\nclient_body_total = 0.8").await;
+    let world =
+        World::configured("[timeouts]\nclient_body_idle = 0.3\nclient_body_total = 0.8").await;
     let request = Request::stream("");
     for begun in [0, 1, 20] {
         let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;
@@ -63,14 +67,25 @@ async fn fault_c08_slow_bodies() {
             break;
         }
     }
-    let (head, body) = (answered.expect("an answer within the body"), client.rest().await);
-    let answer = Answer { head, body, ended: client.ended(), waited: Duration::ZERO };
+    let (head, body) = (
+        answered.expect("an answer within the body"),
+        client.rest().await,
+    );
+    let answer = Answer {
+        head,
+        body,
+        ended: client.ended(),
+        waited: Duration::ZERO,
+    };
     check_timeout(&answer, start, 750);
     world.end_after(0).await;
 }
 
 fn check_timeout(answer: &Answer, start: Instant, least: u64) {
-    assert_eq!(answer.failure(), "408 invalid_request_error request_timeout");
+    assert_eq!(
+        answer.failure(),
+        "408 invalid_request_error request_timeout"
+    );
     assert_eq!(answer.head.header("connection"), Some("close"));
     assert_took(start, least);
 }
@@ -102,7 +117,10 @@ async fn a_connection_with_quick_answers_lives_on() {
         // The timer of an incomplete head starts at its own first byte.
         client.send(b"G").await;
         let (took, _) = closed_after(&mut client).await;
-        assert!(took > Duration::from_millis(200) && took < PATIENCE, "{took:?}");
+        assert!(
+            took > Duration::from_millis(200) && took < PATIENCE,
+            "{took:?}"
+        );
     }
     world.end().await;
 }
@@ -134,7 +152,10 @@ async fn requests_above_the_limit_are_turned_away() {
         running.push(world.begin(&Request::stream("")).await);
     }
     for request in [Request::stream(""), Request::plain("")] {
-        assert_eq!(world.request(&request).await.failure(), "503 server_error overloaded");
+        assert_eq!(
+            world.request(&request).await.failure(),
+            "503 server_error overloaded"
+        );
     }
     gate.open();
     for mut client in running {
@@ -147,16 +168,28 @@ async fn requests_above_the_limit_are_turned_away() {
 }
 
 fn flood() -> Script {
-    Script::stream().then(Step::Flood { events: 1000, size: 16 * 1024 }).stop()
+    Script::stream()
+        .then(Step::Flood {
+            events: 1000,
+            size: 16 * 1024,
+        })
+        .stop()
 }
 
 #[tokio::test]
 async fn fault_c09_stopped_reader_is_reset() {
-    let world = World::start(flood(), Setup::new().config("[timeouts]\nclient_write_stall = 0.5")).await;
+    let world = World::start(
+        flood(),
+        Setup::new().config("[timeouts]\nclient_write_stall = 0.5"),
+    )
+    .await;
     let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.head().await;
     let start = Instant::now();
-    until("the answer is cancelled", || world.engine.closed(0).is_some()).await;
+    until("the answer is cancelled", || {
+        world.engine.closed(0).is_some()
+    })
+    .await;
     assert_took(start, 400);
     while client.piece().await.is_some() {}
     assert!(
@@ -187,37 +220,66 @@ async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
 
 #[tokio::test]
 async fn fault_u40_stream_without_end() {
-    let script = Script::stream().tok("a", 500, Duration::from_millis(20)).hang();
-    let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 1");
+    let script = Script::stream()
+        .tok("a", 500, Duration::from_millis(20))
+        .hang();
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\ntotal_stream = 1");
     let world = World::start(script, setup).await;
     let start = Instant::now();
     let answer = world.stream("").await;
-    assert!(start.elapsed() < Duration::from_secs(8), "the script takes ten seconds");
+    assert!(
+        start.elapsed() < Duration::from_secs(8),
+        "the script takes ten seconds"
+    );
     assert_eq!(answer.ended, Ended::LastChunk);
-    assert!(grammar(answer.text()).last().expect("an end").contains(r#""code":"upstream_timeout""#));
+    assert!(
+        grammar(answer.text())
+            .last()
+            .expect("an end")
+            .contains(r#""code":"upstream_timeout""#)
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn whole_answer_without_end() {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-    let script =
-        (0..1000).fold(Script::new().raw(head), |script, _| script.chunk(" ".repeat(64 * 1024))).hang();
-    let setup = Setup::new().allow_errors().config("[limits]\nmax_answer_bytes = 1000000");
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let script = (0..1000)
+        .fold(Script::new().raw(head), |script, _| {
+            script.chunk(" ".repeat(64 * 1024))
+        })
+        .hang();
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[limits]\nmax_answer_bytes = 1000000");
     let world = World::start(script, setup).await;
     let answer = world.request(&Request::plain("")).await;
-    assert_eq!(answer.failure(), "502 server_error upstream_invalid_response");
-    until("the answer is cancelled", || world.engine.active_generations() == 0).await;
+    assert_eq!(
+        answer.failure(),
+        "502 server_error upstream_invalid_response"
+    );
+    until("the answer is cancelled", || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     assert!(world.engine.written(0) < 16 << 20);
     world.end().await;
 }
 
 #[tokio::test]
 async fn whole_answer_that_takes_too_long() {
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let drip = |script: Script| script.chunk(" ").sleep(Duration::from_millis(100));
-    let script = (0..100).fold(Script::new().raw(head), |script, _| drip(script)).hang();
-    let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_whole = 0.3");
+    let script = (0..100)
+        .fold(Script::new().raw(head), |script, _| drip(script))
+        .hang();
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\ntotal_whole = 0.3");
     let answer = World::answer(script, setup, &Request::plain("")).await;
     assert_eq!(answer.failure(), "504 server_error upstream_timeout");
 }
@@ -232,11 +294,20 @@ async fn fault_o02_drain_deadline() {
     samewire.signal("TERM");
     let start = Instant::now();
     let last = client.event().await.expect("an error frame");
-    assert!(last.starts_with("event: error\n") && last.contains(r#""code":"draining""#), "{last}");
-    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    assert!(
+        last.starts_with("event: error\n") && last.contains(r#""code":"draining""#),
+        "{last}"
+    );
+    assert_eq!(
+        (client.event().await, client.ended()),
+        (None, Ended::LastChunk)
+    );
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert_took(start, 450);
-    until("the answer is cancelled", || engine.active_generations() == 0).await;
+    until("the answer is cancelled", || {
+        engine.active_generations() == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -247,11 +318,18 @@ async fn fault_o01_requests_in_the_settle_window_are_served() {
     samewire.signal("TERM");
     let start = Instant::now();
     while samewire.admin("/readyz").await.head.status != 503 {
-        assert!(start.elapsed() < Duration::from_secs(3), "readiness goes first");
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "readiness goes first"
+        );
     }
     let answer = Request::stream("").answer(samewire.proxy).await;
     assert_eq!(answer.text(), Canonical::answer("a", 1).text());
-    assert_eq!(answer.head.header("connection"), Some("close"), "the client goes elsewhere next time");
+    assert_eq!(
+        answer.head.header("connection"),
+        Some("close"),
+        "the client goes elsewhere next time"
+    );
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert!(start.elapsed() > Duration::from_secs(3));
 }

@@ -28,29 +28,66 @@ async fn chat_engine() -> Engine {
 /// Returns the code and parameter of an error, which must not contain the URL.
 async fn refused(world: &World, request: &Request) -> (String, String) {
     let answer = world.request(request).await;
-    assert_eq!(answer.head.status, 400, "{}: {}", request.path(), answer.text());
-    assert!(!answer.text().contains("CANARY") && !answer.text().contains("169.254"), "{}", answer.text());
+    assert_eq!(
+        answer.head.status,
+        400,
+        "{}: {}",
+        request.path(),
+        answer.text()
+    );
+    assert!(
+        !answer.text().contains("CANARY") && !answer.text().contains("169.254"),
+        "{}",
+        answer.text()
+    );
     let fault = answer.fault();
     (fault.code.unwrap(), fault.param.unwrap())
 }
 
 /// Chat content parts with a URL in each, and the path to it.
 const PARTS: &[(&str, &str)] = &[
-    (r#"{"type":"image_url","image_url":{"url":URL,"detail":"low"}}"#, "image_url.url"),
+    (
+        r#"{"type":"image_url","image_url":{"url":URL,"detail":"low"}}"#,
+        "image_url.url",
+    ),
     (r#"{"type":"image_url","image_url":URL}"#, "image_url"),
     (r#"{"image_url":{"url":URL}}"#, "image_url.url"),
-    (r#"{"type":"image_url","image\u005furl":{"\u0075rl":URL}}"#, "image_url.url"),
-    (r#"{"type":"image_url","image_url":{"url":"https://example.com/","url":URL}}"#, "image_url.url"),
+    (
+        r#"{"type":"image_url","image\u005furl":{"\u0075rl":URL}}"#,
+        "image_url.url",
+    ),
+    (
+        r#"{"type":"image_url","image_url":{"url":"https://example.com/","url":URL}}"#,
+        "image_url.url",
+    ),
     (r#"{"type":"input_image","image_url":URL}"#, "image_url"),
-    (r#"{"type":"video_url","video_url":{"url":URL}}"#, "video_url.url"),
-    (r#"{"type":"audio_url","audio_url":{"url":URL}}"#, "audio_url.url"),
-    (r#"{"type":"input_audio","input_audio":{"data":URL,"format":"wav"}}"#, "input_audio.data"),
-    (r#"{"type":"file","file":{"filename":"a.pdf","file_data":URL}}"#, "file.file_data"),
+    (
+        r#"{"type":"video_url","video_url":{"url":URL}}"#,
+        "video_url.url",
+    ),
+    (
+        r#"{"type":"audio_url","audio_url":{"url":URL}}"#,
+        "audio_url.url",
+    ),
+    (
+        r#"{"type":"input_audio","input_audio":{"data":URL,"format":"wav"}}"#,
+        "input_audio.data",
+    ),
+    (
+        r#"{"type":"file","file":{"filename":"a.pdf","file_data":URL}}"#,
+        "file.file_data",
+    ),
     (r#"{"type":"input_file","file_url":URL}"#, "file_url"),
     (r#"{"type":"image","image":URL}"#, "image"),
     (r#"{"type":"image","url":URL}"#, "url"),
-    (r#"{"type":"video","video":["https://example.com/1",URL]}"#, "video[1]"),
-    (r#"{"type":"point_cloud","point_cloud_url":{"url":URL}}"#, "point_cloud_url.url"),
+    (
+        r#"{"type":"video","video":["https://example.com/1",URL]}"#,
+        "video[1]",
+    ),
+    (
+        r#"{"type":"point_cloud","point_cloud_url":{"url":URL}}"#,
+        "point_cloud_url.url",
+    ),
 ];
 
 #[tokio::test]
@@ -60,8 +97,14 @@ async fn fault_c34_addresses_in_a_chat() {
     for role in ["user", "tool", "assistant", "developer"] {
         for (part, way) in PARTS {
             let bad = part.replace("URL", &json_string(BAD));
-            let request = content(role, &format!(r#"[{{"type":"text","text":"{BAD}"}},"{BAD}",{bad}]"#));
-            let expected = ("forbidden_media_url".to_owned(), format!("messages[1].content[2].{way}"));
+            let request = content(
+                role,
+                &format!(r#"[{{"type":"text","text":"{BAD}"}},"{BAD}",{bad}]"#),
+            );
+            let expected = (
+                "forbidden_media_url".to_owned(),
+                format!("messages[1].content[2].{way}"),
+            );
             assert_eq!(refused(&world, &request).await, expected, "{role} {part}");
         }
     }
@@ -77,7 +120,11 @@ async fn fault_c34_addresses_in_a_chat() {
         let answer = world.request(&content("user", &parts(ODD))).await;
         assert_eq!(answer.head.status, 200, "{part}: {}", answer.text());
         let sent = content("user", &parts(GOOD));
-        assert_eq!(world.engine.attempts()[at].text().as_bytes(), sent.sent_body(), "{part}");
+        assert_eq!(
+            world.engine.attempts()[at].text().as_bytes(),
+            sent.sent_body(),
+            "{part}"
+        );
     }
     world.end().await;
 }
@@ -87,7 +134,10 @@ async fn fault_c34_embeddings_and_what_is_no_media() {
     let world = World::start(chat_engine(), Setup::new()).await;
     let embed = |more: &str| Request::post("/v1/embeddings", format!(r#"{{"model":"m",{more}}}"#));
     for (more, param) in [
-        (format!(r#""input":[{{"text":"a","image":"{BAD}"}}]"#), "input[0].image"),
+        (
+            format!(r#""input":[{{"text":"a","image":"{BAD}"}}]"#),
+            "input[0].image",
+        ),
         (
             format!(
                 r#""input":"a","messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"{BAD}"}}}}]}}]"#
@@ -100,25 +150,43 @@ async fn fault_c34_embeddings_and_what_is_no_media() {
             ("forbidden_media_url".to_owned(), param.to_owned())
         );
     }
-    let body = |url: &str| embed(&format!(r#""input":[{{"text":"{BAD}","image":"{url}"}}] , "zz":1"#));
+    let body = |url: &str| {
+        embed(&format!(
+            r#""input":[{{"text":"{BAD}","image":"{url}"}}] , "zz":1"#
+        ))
+    };
     assert_eq!(world.request(&body(ODD)).await.head.status, 200);
-    assert_eq!(world.engine.only().text().as_bytes(), body(GOOD).sent_body());
+    assert_eq!(
+        world.engine.only().text().as_bytes(),
+        body(GOOD).sent_body()
+    );
     // URLs in texts, calls and schemas are not fetched, so they are not checked.
     let request = Request::chat(format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{BAD}"}},{{"role":"assistant","content":[{{"type":"text","text":"{BAD}","annotations":[{{"type":"url_citation","url_citation":{{"url":"{BAD}"}}}}]}}],"tool_calls":[{{"id":"c1","type":"function","function":{{"name":"f","arguments":"{{\"image_url\":\"{BAD}\"}}"}}}}]}},{{"role":"tool","tool_call_id":"c1","content":"{BAD}"}}],"tools":[{{"type":"function","function":{{"name":"f","parameters":{{"image_url":"{BAD}"}}}}}}]}}"#
     ));
     assert_eq!(world.request(&request).await.head.status, 200);
-    assert_eq!(world.engine.attempts()[1].text().as_bytes(), request.sent_body());
+    assert_eq!(
+        world.engine.attempts()[1].text().as_bytes(),
+        request.sent_body()
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_c34_only_data_and_only_these_hosts() {
-    let image =
-        |url: &str| content("user", &format!(r#"[{{"type":"image_url","image_url":{{"url":"{url}"}}}}]"#));
+    let image = |url: &str| {
+        content(
+            "user",
+            &format!(r#"[{{"type":"image_url","image_url":{{"url":"{url}"}}}}]"#),
+        )
+    };
     let param = "messages[1].content[0].image_url.url";
     /// Setting, URLs accepted under it, and URLs refused, each with its code.
-    type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+    type Row = (
+        &'static str,
+        &'static [&'static str],
+        &'static [(&'static str, &'static str)],
+    );
     let table: [Row; 3] = [
         (
             r#""data""#,
@@ -132,7 +200,11 @@ async fn fault_c34_only_data_and_only_these_hosts() {
         ),
         (
             r#"["Media.Example.com", "169.254.0.1"]"#,
-            &[DATA, "https://media.example.com/a", "http://169.254.0.1:9000/a"],
+            &[
+                DATA,
+                "https://media.example.com/a",
+                "http://169.254.0.1:9000/a",
+            ],
             &[
                 (GOOD, "forbidden_media_url"),
                 (BAD, "forbidden_media_url"),
@@ -146,7 +218,11 @@ async fn fault_c34_only_data_and_only_these_hosts() {
         let setup = Setup::new().config(&format!("[requests]\nmedia_urls = {value}\n"));
         let world = World::start(chat_engine(), setup).await;
         for url in good {
-            assert_eq!(world.request(&image(url)).await.head.status, 200, "{value} {url}");
+            assert_eq!(
+                world.request(&image(url)).await.head.status,
+                200,
+                "{value} {url}"
+            );
         }
         for (url, code) in bad {
             assert_eq!(
@@ -162,7 +238,10 @@ async fn fault_c34_only_data_and_only_these_hosts() {
 
 /// Responses items with this URL, and the path to it.
 const ITEMS: &[(&str, &str)] = &[
-    (r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#, "content[0].image_url"),
+    (
+        r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#,
+        "content[0].image_url",
+    ),
     (
         r#"{"type":"message","role":"developer","content":[{"type":"input_file","file_data":"URL"}]}"#,
         "content[0].file_data",
@@ -192,9 +271,17 @@ async fn fault_c34_addresses_in_responses() {
     for (item, way) in ITEMS {
         let bad = input(&item.replace("URL", BAD));
         let (code, param) = ("forbidden_media_url".to_owned(), format!("input[1].{way}"));
-        for target in ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"] {
+        for target in [
+            "/v1/responses",
+            "/v1/responses/input_tokens",
+            "/v1/responses/compact",
+        ] {
             let request = Request::post(target, format!("{{{bad}}}"));
-            assert_eq!(refused(&world, &request).await, (code.clone(), param.clone()), "{target} {item}");
+            assert_eq!(
+                refused(&world, &request).await,
+                (code.clone(), param.clone()),
+                "{target} {item}"
+            );
         }
         socket.send(&create(&bad)).await;
         assert_eq!(socket.refused().await, (400, code.clone(), param), "{item}");
@@ -202,16 +289,34 @@ async fn fault_c34_addresses_in_responses() {
             "/v1/conversations",
             format!(r#"{{"items":[{CALL},{}]}}"#, item.replace("URL", BAD)),
         );
-        assert_eq!(refused(&world, &items).await, (code, format!("items[1].{way}")), "{item}");
+        assert_eq!(
+            refused(&world, &items).await,
+            (code, format!("items[1].{way}")),
+            "{item}"
+        );
     }
     assert_eq!(world.engine.attempt_count(), 0);
     for (at, (item, _)) in ITEMS.iter().enumerate() {
-        object(&world.request(&ask(&(input(&item.replace("URL", ODD)) + r#","store":false"#))).await);
+        object(
+            &world
+                .request(&ask(
+                    &(input(&item.replace("URL", ODD)) + r#","store":false"#)
+                ))
+                .await,
+        );
         let sent = world.engine.attempts()[2 * at].text().to_owned();
-        assert!(sent.contains(&format!("\"{GOOD}\"")) && !sent.contains("EXAMPLE"), "{sent}");
-        socket.exchange(&create(&input(&item.replace("URL", ODD)))).await;
+        assert!(
+            sent.contains(&format!("\"{GOOD}\"")) && !sent.contains("EXAMPLE"),
+            "{sent}"
+        );
+        socket
+            .exchange(&create(&input(&item.replace("URL", ODD))))
+            .await;
         let again = world.engine.attempts()[2 * at + 1].text().to_owned();
-        assert!(again.contains(&format!("\"{GOOD}\"")) && !again.contains("EXAMPLE"), "{again}");
+        assert!(
+            again.contains(&format!("\"{GOOD}\"")) && !again.contains("EXAMPLE"),
+            "{again}"
+        );
     }
     world.end().await;
 }
@@ -220,11 +325,21 @@ async fn fault_c34_addresses_in_responses() {
 async fn fault_c34_outputs_that_are_handed_in() {
     let world = World::start(engine(), Setup::new()).await;
     let tools = crate::responses::over_chat::TOOLS;
-    let first = object(&world.request(&ask(&format!(r#""model":"tools","input":"a",{tools}"#))).await);
-    let target = format!("/v1/responses/{}/tool_outputs", first["id"].as_str().unwrap());
+    let first = object(
+        &world
+            .request(&ask(&format!(r#""model":"tools","input":"a",{tools}"#)))
+            .await,
+    );
+    let target = format!(
+        "/v1/responses/{}/tool_outputs",
+        first["id"].as_str().unwrap()
+    );
     let output = |url: &str| format!(r#""output":[{{"type":"input_image","image_url":"{url}"}}]"#);
     for (body, param) in [
-        (format!(r#"{{"tool_call_id":"call_1",{}}}"#, output(BAD)), "output[0].image_url"),
+        (
+            format!(r#"{{"tool_call_id":"call_1",{}}}"#, output(BAD)),
+            "output[0].image_url",
+        ),
         (
             format!(
                 r#"{{"tool_outputs":[{{"tool_call_id":"call_2","output":"a"}},{{"tool_call_id":"call_1",{}}}]}}"#,
@@ -234,7 +349,10 @@ async fn fault_c34_outputs_that_are_handed_in() {
         ),
     ] {
         let expected = ("forbidden_media_url".to_owned(), param.to_owned());
-        assert_eq!(refused(&world, &Request::post(&target, body)).await, expected);
+        assert_eq!(
+            refused(&world, &Request::post(&target, body)).await,
+            expected
+        );
     }
     let all = format!(
         r#"{{"tool_outputs":[{{"tool_call_id":"call_1",{}}},{{"tool_call_id":"call_2","output":"a"}},{{"tool_call_id":"call_3","output":"b"}}],"stream":true}}"#,
@@ -242,8 +360,11 @@ async fn fault_c34_outputs_that_are_handed_in() {
     );
     last(&events(&world.post(&target, all).await));
     let sent = world.engine.attempts()[1].json();
-    let tool =
-        sent["messages"].as_array().unwrap().iter().find(|message| message["tool_call_id"] == "call_1");
+    let tool = sent["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|message| message["tool_call_id"] == "call_1");
     assert_eq!(
         tool.unwrap()["content"],
         json!([{"type":"image_url","image_url":{"url":GOOD,"detail":"auto"}}])
@@ -256,29 +377,59 @@ async fn fault_c34_outputs_that_are_handed_in() {
 async fn fault_c34_earlier_items() {
     let folder = Folder::new();
     let world = World::start(engine(), Setup::stored(&folder)).await;
-    let item = r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#.replace("URL", ODD);
-    let first = object(&world.request(&ask(&format!(r#""model":"text","input":[{item}]"#))).await);
-    let kept = object(&world.post("/v1/conversations", format!(r#"{{"items":[{item}]}}"#)).await);
+    let item = r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#
+        .replace("URL", ODD);
+    let first = object(
+        &world
+            .request(&ask(&format!(r#""model":"text","input":[{item}]"#)))
+            .await,
+    );
+    let kept = object(
+        &world
+            .post("/v1/conversations", format!(r#"{{"items":[{item}]}}"#))
+            .await,
+    );
     let (first, kept) = (first["id"].as_str().unwrap(), kept["id"].as_str().unwrap());
     let onward = [
         (
-            ask(&format!(r#""model":"text","input":"b","previous_response_id":"{first}""#)),
+            ask(&format!(
+                r#""model":"text","input":"b","previous_response_id":"{first}""#
+            )),
             "previous_response_id",
         ),
-        (ask(&format!(r#""model":"text","input":"b","conversation":"{kept}""#)), "conversation"),
+        (
+            ask(&format!(
+                r#""model":"text","input":"b","conversation":"{kept}""#
+            )),
+            "conversation",
+        ),
     ];
     for (at, (request, _)) in onward.iter().enumerate() {
         object(&world.request(request).await);
-        assert!(world.engine.attempts()[at + 1].text().contains(&format!("\"{GOOD}\"")));
+        assert!(
+            world.engine.attempts()[at + 1]
+                .text()
+                .contains(&format!("\"{GOOD}\""))
+        );
     }
     // The client reads the URL as it wrote it.
-    let items = object(&world.get(&format!("/v1/responses/{first}/input_items")).await);
-    assert_eq!(items["data"][0]["content"][0]["image_url"], "HTTPS://EXAMPLE.com:443/x/../a.png");
+    let items = object(
+        &world
+            .get(&format!("/v1/responses/{first}/input_items"))
+            .await,
+    );
+    assert_eq!(
+        items["data"][0]["content"][0]["image_url"],
+        "HTTPS://EXAMPLE.com:443/x/../a.png"
+    );
     world.end().await;
     let strict = Setup::stored(&folder).config("[requests]\nmedia_urls = \"data\"\n");
     let world = World::start(engine(), strict).await;
     for (request, param) in &onward {
-        assert_eq!(refused(&world, request).await, ("remote_media_disabled".to_owned(), (*param).to_owned()));
+        assert_eq!(
+            refused(&world, request).await,
+            ("remote_media_disabled".to_owned(), (*param).to_owned())
+        );
     }
     world.end_after(0).await;
 }
@@ -301,7 +452,10 @@ async fn fault_c34_items_of_hosted_tools() {
             r#""model":"m","store":false,"input":"a","tools":[{{"type":"image_generation","input_image_mask":{{"image_url":"{url}"}}}},{{"type":"mcp","server_url":"http://10.0.0.1/"}}]"#
         ))
     };
-    for (request, way) in [(input(BAD), "input[1].output"), (tool(BAD), "tools[0].input_image_mask")] {
+    for (request, way) in [
+        (input(BAD), "input[1].output"),
+        (tool(BAD), "tools[0].input_image_mask"),
+    ] {
         let expected = ("forbidden_media_url".to_owned(), format!("{way}.image_url"));
         assert_eq!(refused(&world, &request).await, expected);
     }

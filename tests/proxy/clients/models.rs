@@ -36,25 +36,44 @@ async fn what_engines_tell_of_a_model_is_kept() {
         (found.json(), found.head.header("content-type")),
         (expected[1].clone(), Some("application/json"))
     );
-    assert!(found.text().starts_with(r#"{"id":"adapter","object":"model","created":"#), "{}", found.text());
+    assert!(
+        found
+            .text()
+            .starts_with(r#"{"id":"adapter","object":"model","created":"#),
+        "{}",
+        found.text()
+    );
     let text = world.get("/v1/models").await.text().to_owned();
-    assert!(text.starts_with(r#"{"object":"list","data":[{"id":"base","object":"model","#), "{text}");
+    assert!(
+        text.starts_with(r#"{"object":"list","data":[{"id":"base","object":"model","#),
+        "{text}"
+    );
     let missing = world.get("/v1/models/other").await;
-    assert_eq!(missing.failure(), "404 invalid_request_error model_not_found");
+    assert_eq!(
+        missing.failure(),
+        "404 invalid_request_error model_not_found"
+    );
     world.end().await;
 }
 
 /// The Codex CLI sends its version and reads its own list; `tests/agents` has the CLI itself read it.
 #[tokio::test]
 async fn the_catalogue_of_codex_stands_beside_the_list() {
-    let world = World::start(engine(), Setup::new().config("[codex]\ninstructions = \"Be brief.\"")).await;
+    let world = World::start(
+        engine(),
+        Setup::new().config("[codex]\ninstructions = \"Be brief.\""),
+    )
+    .await;
     let plain = told(&world, "/v1/models").await;
     let list = told(&world, "/v1/models?client_version=0.169.0").await;
     assert_eq!(list["data"], plain["data"]);
     assert!(plain.get("models").is_none());
     let models = list["models"].as_array().unwrap();
     assert_eq!(models.len(), 3);
-    assert_eq!((&models[0]["slug"], &models[0]["context_window"]), (&json!("base"), &json!(2048)));
+    assert_eq!(
+        (&models[0]["slug"], &models[0]["context_window"]),
+        (&json!("base"), &json!(2048))
+    );
     assert_eq!(models[0]["base_instructions"], "Be brief.");
     assert!(models[1].get("context_window").is_none());
     // Without the first, Codex has no tool for edits.

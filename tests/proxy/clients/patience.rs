@@ -98,7 +98,12 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     const READERS: usize = 40;
     let gate = Gate::default();
     let begun = Script::stream().text("ready").wait(&gate);
-    let script = begun.then(Step::Flood { events: EVENTS, size: SIZE }).stop();
+    let script = begun
+        .then(Step::Flood {
+            events: EVENTS,
+            size: SIZE,
+        })
+        .stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
     let world = World::start(script, setup).await;
     let clients = readers(&world, READERS).await;
@@ -113,13 +118,24 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
         written / READERS as u64
     );
     assert!(each <= 128 << 10, "{each} bytes for each of {READERS}");
-    assert!(written / (READERS as u64) < 20 << 20, "the engines were held back: {written}");
+    assert!(
+        written / (READERS as u64) < 20 << 20,
+        "the engines were held back: {written}"
+    );
     let closed = || (0..READERS).all(|n| world.engine.closed(n).is_some());
     until("all answers are cancelled", closed).await;
-    assert!(start.elapsed() > Duration::from_millis(2_500), "they were given time: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() > Duration::from_millis(2_500),
+        "they were given time: {:?}",
+        start.elapsed()
+    );
     for mut client in clients {
         while client.piece().await.is_some() {}
-        assert!(matches!(client.ended(), Ended::Reset | Ended::Short), "{:?}", client.ended());
+        assert!(
+            matches!(client.ended(), Ended::Reset | Ended::Short),
+            "{:?}",
+            client.ended()
+        );
     }
     world.end().await;
 }
@@ -127,7 +143,10 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
 /// A reader that resumes before its time is over has lost nothing.
 #[tokio::test]
 async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
-    let flood = Step::Flood { events: EVENTS, size: SIZE };
+    let flood = Step::Flood {
+        events: EVENTS,
+        size: SIZE,
+    };
     let script = Script::stream().then(flood).stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 15\ninter_token = 1");
     let world = World::start(script, setup).await;
@@ -143,9 +162,22 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
     body.extend(client.rest().await);
-    assert_eq!(client.ended(), Ended::LastChunk, "{:#?}", world.samewire.request_lines());
-    assert!(body == whole.body, "every byte, in order: {} of {}", body.len(), whole.body.len());
-    assert_eq!(grammar(whole.text()).len(), usize::try_from(EVENTS).expect("few") + 3);
+    assert_eq!(
+        client.ended(),
+        Ended::LastChunk,
+        "{:#?}",
+        world.samewire.request_lines()
+    );
+    assert!(
+        body == whole.body,
+        "every byte, in order: {} of {}",
+        body.len(),
+        whole.body.len()
+    );
+    assert_eq!(
+        grammar(whole.text()).len(),
+        usize::try_from(EVENTS).expect("few") + 3
+    );
     world.end().await;
 }
 
@@ -153,14 +185,22 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
 /// vanished one.
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
-    let flood = Step::Flood { events: EVENTS, size: SIZE };
+    let flood = Step::Flood {
+        events: EVENTS,
+        size: SIZE,
+    };
     let world = World::start(Script::stream().then(flood).stop(), Setup::new()).await;
     let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.head().await;
     let mut body = client.piece().await.expect("the beginning");
     tokio::time::sleep(Duration::from_secs(50)).await;
     body.extend(client.rest().await);
-    assert_eq!(client.ended(), Ended::LastChunk, "{:#?}", world.samewire.request_lines());
+    assert_eq!(
+        client.ended(),
+        Ended::LastChunk,
+        "{:#?}",
+        world.samewire.request_lines()
+    );
     let text = String::from_utf8(body).expect("UTF-8");
     assert_eq!(
         grammar(&text).len(),
@@ -174,7 +214,10 @@ async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
 /// left.
 #[tokio::test]
 async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
-    let flood = Step::Flood { events: EVENTS, size: SIZE };
+    let flood = Step::Flood {
+        events: EVENTS,
+        size: SIZE,
+    };
     let script = Script::stream().then(flood).stop();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1.5");
     let world = World::start(script, setup).await;
@@ -186,12 +229,19 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     while start.elapsed() < Duration::from_millis(4_500) {
         let due = usize::try_from(start.elapsed().as_millis()).expect("short") * 200;
         while taken < due {
-            taken += client.piece().await.unwrap_or_else(|| panic!("cut off after {taken} bytes")).len();
+            taken += client
+                .piece()
+                .await
+                .unwrap_or_else(|| panic!("cut off after {taken} bytes"))
+                .len();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     client.leave(CloseKind::Fin);
-    until("the answer is cancelled", || world.engine.closed(0).is_some()).await;
+    until("the answer is cancelled", || {
+        world.engine.closed(0).is_some()
+    })
+    .await;
     world.end().await;
 }
 
@@ -199,14 +249,18 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
 /// nothing, and nothing more is sent.
 fn drop_all_packets(stream: &TcpStream) {
     const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
-    SockRef::from(stream).attach_filter(&[DROP_ALL]).expect("a filter needs no privileges");
+    SockRef::from(stream)
+        .attach_filter(&[DROP_ALL])
+        .expect("a filter needs no privileges");
 }
 
 /// A client that vanishes without FIN or RST is noticed only by missing acknowledgements. The timeouts are the
 /// kernel's, so the test takes as long as they do.
 #[tokio::test]
 async fn fault_c26_a_client_that_vanishes_is_given_up() {
-    let talking = Script::stream().tok("a", 6_000, Duration::from_millis(20)).hang();
+    let talking = Script::stream()
+        .tok("a", 6_000, Duration::from_millis(20))
+        .hang();
     let engine = Engine::answering(move |attempt| match attempt.text() {
         text if text.contains("talking") => talking.clone(),
         text if text.contains("silent") => Script::stream().text("a").hang(),
@@ -221,8 +275,13 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
     ];
     let mut gone = Vec::new();
     for (n, request) in rows.iter().enumerate() {
-        let mut stream = TcpStream::connect(world.proxy()).await.expect("samewire accepts");
-        stream.write_all(&request.bytes()).await.expect("samewire reads");
+        let mut stream = TcpStream::connect(world.proxy())
+            .await
+            .expect("samewire accepts");
+        stream
+            .write_all(&request.bytes())
+            .await
+            .expect("samewire reads");
         until("the request arrives", || world.engine.attempt_count() > n).await;
         if n < 2 {
             let _ = stream.read(&mut [0; 1_000]).await.expect("a head");
@@ -237,13 +296,20 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
         let (at, _) = engine.closed(n).expect("just seen");
         let took = at.saturating_duration_since(*left);
         println!("{}: {took:?}", String::from_utf8_lossy(rows[n].sent_body()));
-        assert!(took > Duration::from_secs(10), "the filter must not be what ended it: {took:?}");
+        assert!(
+            took > Duration::from_secs(10),
+            "the filter must not be what ended it: {took:?}"
+        );
         assert!(took < Duration::from_secs(60), "{took:?}");
     }
     for line in world.samewire.finished(rows.len()).await {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
     }
-    assert_eq!(engine.attempt_count(), rows.len(), "no request is sent again for a client that has left");
+    assert_eq!(
+        engine.attempt_count(),
+        rows.len(),
+        "no request is sent again for a client that has left"
+    );
     world.end().await;
 }
 
@@ -251,14 +317,20 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
 #[tokio::test]
 async fn fault_u47_an_engine_faster_than_its_client() {
     const TOKENS: u64 = 30_000;
-    let flood = Step::Flood { events: TOKENS, size: 0 };
+    let flood = Step::Flood {
+        events: TOKENS,
+        size: 0,
+    };
     let world = World::start(Script::stream().then(flood).stop(), Setup::new()).await;
     let mut client = Request::stream("").send_narrow(world.proxy()).await;
     client.event_with_head("\"0:").await;
     let (before, most) = (world.samewire.allocated(), AtomicUsize::new(0));
     for n in 1..TOKENS {
         let event = client.event().await.expect("another token");
-        assert!(event.contains(&format!("\"content\":\"{n}:;\"")), "{n}: {event}");
+        assert!(
+            event.contains(&format!("\"content\":\"{n}:;\"")),
+            "{n}: {event}"
+        );
         if n % 5_000 == 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let grown = world.samewire.allocated().saturating_sub(before);
@@ -266,7 +338,10 @@ async fn fault_u47_an_engine_faster_than_its_client() {
         }
     }
     client.event_with("[DONE]").await;
-    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    assert_eq!(
+        (client.event().await, client.ended()),
+        (None, Ended::LastChunk)
+    );
     let most = most.into_inner();
     println!("grew by at most {most} bytes");
     assert!(most < 1 << 20, "{most}");

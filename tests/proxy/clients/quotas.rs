@@ -17,26 +17,42 @@ async fn world(lines: &str, script: Script) -> World {
 
 /// Returns an answer that cost this many tokens.
 fn costly(prompt: u32, completion: u32) -> Script {
-    Script::stream().text("a").finish("stop").usage(prompt, completion).done().end()
+    Script::stream()
+        .text("a")
+        .finish("stop")
+        .usage(prompt, completion)
+        .done()
+        .end()
 }
 
 fn limits(answer: &Answer, what: &str) -> Option<(u64, u64, String)> {
     let header = |part: &str| answer.head.header(&format!("x-ratelimit-{part}-{what}"));
     let number = |part| header(part)?.parse().ok();
-    Some((number("limit")?, number("remaining")?, header("reset")?.to_owned()))
+    Some((
+        number("limit")?,
+        number("remaining")?,
+        header("reset")?.to_owned(),
+    ))
 }
 
 fn refused(answer: &Answer, code: &str) -> u64 {
     assert_eq!(answer.failure(), format!("429 rate_limit_error {code}"));
-    answer.head.header("retry-after").expect("429").parse().expect("a number")
+    answer
+        .head
+        .header("retry-after")
+        .expect("429")
+        .parse()
+        .expect("a number")
 }
 
 #[tokio::test]
 async fn requests_of_a_key_in_a_minute() {
     let world = world("requests_per_minute = 3", Script::answer("a", 1)).await;
-    for (request, left) in
-        [(Request::stream(""), 2), (prompt("m", r#","stream":true"#), 1), (Request::stream(""), 0)]
-    {
+    for (request, left) in [
+        (Request::stream(""), 2),
+        (prompt("m", r#","stream":true"#), 1),
+        (Request::stream(""), 0),
+    ] {
         let answer = world.request(&request).await.with_status(200);
         let (limit, remaining, reset) = limits(&answer, "requests").expect("all three headers");
         assert_eq!((limit, remaining), (3, left));
@@ -46,12 +62,18 @@ async fn requests_of_a_key_in_a_minute() {
     let answer = world.stream("").await;
     let wait = refused(&answer, "rate_limit_exceeded");
     assert!((1..=20).contains(&wait), "{wait}");
-    assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 0)));
+    assert_eq!(
+        limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+        Some((3, 0))
+    );
     // Requests that reach no engine are not counted, and another key is unaffected.
     assert_ne!(world.get("/v1/models").await.head.status, 429);
     for _ in 0..5 {
         let answer = world.request(&with(&Request::stream(""), OTHER)).await;
-        assert_eq!((answer.head.status, limits(&answer, "requests")), (200, None));
+        assert_eq!(
+            (answer.head.status, limits(&answer, "requests")),
+            (200, None)
+        );
     }
     world.end_after(8).await;
 }
@@ -60,7 +82,10 @@ async fn requests_of_a_key_in_a_minute() {
 async fn tokens_of_a_key_in_a_minute() {
     let world = world("tokens_per_minute = 1000", costly(300, 900)).await;
     let answer = world.stream("").await.with_status(200);
-    assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 999)));
+    assert_eq!(
+        limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)),
+        Some((1000, 999))
+    );
     world.samewire.finished(1).await;
     // The budget is overdrawn by 200 tokens: at 1,000 a minute that takes 12 seconds to recover.
     let answer = world.stream("").await;
@@ -74,7 +99,11 @@ async fn tokens_of_a_key_in_a_minute() {
 #[tokio::test]
 async fn requests_of_a_key_at_once() {
     let gate = Gate::default();
-    let world = world("concurrency = 2", Script::stream().text("a").wait(&gate).stop()).await;
+    let world = world(
+        "concurrency = 2",
+        Script::stream().text("a").wait(&gate).stop(),
+    )
+    .await;
     let mut running = Vec::new();
     for _ in 0..2 {
         running.push(world.begin(&Request::stream("")).await);
@@ -102,11 +131,17 @@ async fn limits_of_the_engine_are_not_those_of_a_key() {
     let script = Script::new().whole_with("200 OK", "application/json", lines, body);
     let world = world("requests_per_minute = 100", script).await;
     let answer = world.request(&Request::plain("")).await;
-    assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((100, 99)));
+    assert_eq!(
+        limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+        Some((100, 99))
+    );
     assert_eq!(answer.head.header("x-ratelimit-remaining-tokens"), None);
     let answer = world.request(&with(&Request::plain(""), OTHER)).await;
     assert_eq!(answer.head.header("x-ratelimit-limit-requests"), Some("7"));
-    assert_eq!(answer.head.header("x-ratelimit-remaining-tokens"), Some("5"));
+    assert_eq!(
+        answer.head.header("x-ratelimit-remaining-tokens"),
+        Some("5")
+    );
     world.end().await;
 }
 
@@ -115,7 +150,10 @@ const DAY: u64 = 86_400;
 /// Returns seconds since 1970, waiting first if the day is about to end, so that one test stays within a day.
 async fn now() -> u64 {
     loop {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
         let left = DAY - now % DAY;
         if left > 60 {
             return now;
@@ -126,8 +164,17 @@ async fn now() -> u64 {
 
 /// Checks the error of a key that has used up its quota. No client library retries such a request.
 fn used_up(answer: &Answer, kind: &str) -> Value {
-    assert_eq!(answer.failure(), format!("429 {kind} {kind}"), "{}", answer.text());
-    assert_eq!(answer.head.header("retry-after"), Some("60"), "as long as may be");
+    assert_eq!(
+        answer.failure(),
+        format!("429 {kind} {kind}"),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(
+        answer.head.header("retry-after"),
+        Some("60"),
+        "as long as may be"
+    );
     assert_eq!(answer.head.header("x-should-retry"), Some("false"));
     answer.json()["error"].take()
 }
@@ -138,8 +185,14 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
     let midnight = now - now % DAY + DAY;
     let keys = [
         entry(KEY, "requests_per_day = 2"),
-        entry(OTHER, "requests_per_day = 1\nwhen_used_up = \"usage_limit_reached\"\nplan = \"team\""),
-        entry(SECOND, "tokens_per_day = 1000\nwhen_used_up = \"usage_limit_reached\""),
+        entry(
+            OTHER,
+            "requests_per_day = 1\nwhen_used_up = \"usage_limit_reached\"\nplan = \"team\"",
+        ),
+        entry(
+            SECOND,
+            "tokens_per_day = 1000\nwhen_used_up = \"usage_limit_reached\"",
+        ),
     ];
     let world = World::start(costly(300, 900), Setup::new().config(&keys.concat())).await;
     for left in [1, 0] {
@@ -154,28 +207,54 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
         let error = used_up(&answer, "insufficient_quota");
         let message = error["message"].as_str().unwrap();
         assert!(
-            message.starts_with("You exceeded your current quota: this key may use 2 requests a day"),
+            message
+                .starts_with("You exceeded your current quota: this key may use 2 requests a day"),
             "{message}"
         );
         assert_eq!(error.as_object().unwrap().len(), 4, "{error}");
-        assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((2, 0)));
+        assert_eq!(
+            limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+            Some((2, 0))
+        );
     }
     // In one dialect the code has an older name.
     let legacy = prompt("m", "").header("x-samewire-dialect", "codex-legacy");
     let answer = world.request(&legacy).await;
     assert_eq!(answer.failure(), "429 insufficient_quota quota_exceeded");
-    assert_eq!(world.request(&with(&Request::stream(""), OTHER)).await.head.status, 200);
-    let error = used_up(&world.request(&with(&Request::stream(""), OTHER)).await, "usage_limit_reached");
-    assert_eq!((&error["plan_type"], &error["resets_at"]), (&json!("team"), &json!(midnight)));
+    assert_eq!(
+        world
+            .request(&with(&Request::stream(""), OTHER))
+            .await
+            .head
+            .status,
+        200
+    );
+    let error = used_up(
+        &world.request(&with(&Request::stream(""), OTHER)).await,
+        "usage_limit_reached",
+    );
+    assert_eq!(
+        (&error["plan_type"], &error["resets_at"]),
+        (&json!("team"), &json!(midnight))
+    );
     // The answer that exceeds the token limit is delivered completely.
     let answer = world.request(&with(&Request::stream(""), SECOND)).await;
-    assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 1000)));
+    assert_eq!(
+        limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)),
+        Some((1000, 1000))
+    );
     assert!(answer.text().contains("[DONE]"));
     world.samewire.finished(8).await;
     let answer = world.request(&with(&Request::stream(""), SECOND)).await;
     let error = used_up(&answer, "usage_limit_reached");
-    assert_eq!((error.get("plan_type"), &error["resets_at"]), (None, &json!(midnight)));
-    assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 0)));
+    assert_eq!(
+        (error.get("plan_type"), &error["resets_at"]),
+        (None, &json!(midnight))
+    );
+    assert_eq!(
+        limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)),
+        Some((1000, 0))
+    );
     world.end_after(4).await;
 }
 
@@ -185,7 +264,10 @@ async fn refused_requests_are_not_charged() {
     now().await;
     let world = world("requests_per_day = 1", Script::answer("a", 1)).await;
     for _ in 0..3 {
-        assert_eq!(world.post("/v1/chat/completions", "{").await.head.status, 400);
+        assert_eq!(
+            world.post("/v1/chat/completions", "{").await.head.status,
+            400
+        );
     }
     assert_eq!(world.stream("").await.head.status, 200);
     used_up(&world.stream("").await, "insufficient_quota");
@@ -207,13 +289,19 @@ async fn models_that_a_plan_does_not_have() {
         (OTHER, "big", Some((403, "usage_not_included"))),
         (SECOND, "big", Some((404, "model_not_found"))),
     ] {
-        let answer = world.request(&with(&prompt(model, r#","stream":true"#), key)).await;
+        let answer = world
+            .request(&with(&prompt(model, r#","stream":true"#), key))
+            .await;
         let Some((status, code)) = expected else {
             assert_eq!(answer.head.status, 200, "{key} {model}");
             continue;
         };
         let fault = answer.fault();
-        assert_eq!((answer.head.status, fault.code.as_deref()), (status, Some(code)), "{key} {model}");
+        assert_eq!(
+            (answer.head.status, fault.code.as_deref()),
+            (status, Some(code)),
+            "{key} {model}"
+        );
         assert_eq!(fault.param.as_deref(), Some("model"));
         if status == 403 {
             assert_eq!(fault.kind, code, "type and code are equal");
@@ -232,18 +320,37 @@ async fn restart(world: &mut World, setup: &Setup, signal: &str) {
 async fn a_quota_outlives_the_process() {
     now().await;
     let folder = Folder::new();
-    let keys = [entry(KEY, "requests_per_day = 3"), entry(OTHER, "tokens_per_month = 2000")].concat();
-    let setup = Setup::stored(&folder).config("[timeouts]\nsettle = 0").config(&keys);
+    let keys = [
+        entry(KEY, "requests_per_day = 3"),
+        entry(OTHER, "tokens_per_month = 2000"),
+    ]
+    .concat();
+    let setup = Setup::stored(&folder)
+        .config("[timeouts]\nsettle = 0")
+        .config(&keys);
     let mut world = World::start(costly(300, 900), setup.clone()).await;
     for key in [KEY, OTHER] {
-        assert_eq!(world.request(&with(&Request::stream(""), key)).await.head.status, 200);
+        assert_eq!(
+            world
+                .request(&with(&Request::stream(""), key))
+                .await
+                .head
+                .status,
+            200
+        );
     }
     // Charges not yet written are written before an orderly shutdown.
     restart(&mut world, &setup, "TERM").await;
     let answer = world.stream("").await;
-    assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 1)));
+    assert_eq!(
+        limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+        Some((3, 1))
+    );
     let answer = world.request(&with(&Request::stream(""), OTHER)).await;
-    assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((2000, 800)));
+    assert_eq!(
+        limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)),
+        Some((2000, 800))
+    );
     let database = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     let counted = || -> i64 {
         let sql = "SELECT SUM(amount) FROM samewire_counters WHERE kind IN (0, 3)";
@@ -252,12 +359,20 @@ async fn a_quota_outlives_the_process() {
     // Four requests of two keys; each request used 1,200 tokens.
     until("it is written", || counted() == 4 + 4 * 1_200).await;
     restart(&mut world, &setup, "KILL").await;
-    used_up(&world.request(&with(&Request::stream(""), OTHER)).await, "insufficient_quota");
+    used_up(
+        &world.request(&with(&Request::stream(""), OTHER)).await,
+        "insufficient_quota",
+    );
     assert_eq!(world.stream("").await.head.status, 200);
     used_up(&world.stream("").await, "insufficient_quota");
     // The names of counters do not reveal the keys.
-    let names: String =
-        database.query_row("SELECT group_concat(name) FROM samewire_counters", [], |row| row.get(0)).unwrap();
+    let names: String = database
+        .query_row(
+            "SELECT group_concat(name) FROM samewire_counters",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
     assert!(!names.contains("CANARY"), "{names}");
     world.end().await;
 }
@@ -267,7 +382,13 @@ async fn written(database: &str, kind: i64, amount: i64) {
     let table = connect(database).await;
     let sql = "SELECT CAST(SUM(amount) AS BIGINT) FROM samewire_counters WHERE kind = $1";
     let start = Instant::now();
-    while table.query_one(sql, &[&kind]).await.unwrap().get::<_, Option<i64>>(0) < Some(amount) {
+    while table
+        .query_one(sql, &[&kind])
+        .await
+        .unwrap()
+        .get::<_, Option<i64>>(0)
+        < Some(amount)
+    {
         assert!(start.elapsed() < Duration::from_secs(20), "counts are lost");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -281,19 +402,33 @@ async fn replicas_share_a_quota() {
     let world = World::start(costly(300, 900), setup.clone()).await;
     let replica = setup.in_front_of(&world.engine);
     let other = Samewire::start(&replica).await;
-    for proxy in [world.proxy(), other.proxy, world.proxy(), other.proxy, world.proxy()] {
+    for proxy in [
+        world.proxy(),
+        other.proxy,
+        world.proxy(),
+        other.proxy,
+        world.proxy(),
+    ] {
         assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
     }
     // No process has used up the quota by itself: each learns of the other's usage within about a second.
     for proxy in [world.proxy(), other.proxy] {
-        Request::stream("").answer_until(proxy, |answer| answer.head.status != 200).await;
-        used_up(&Request::stream("").answer(proxy).await, "insufficient_quota");
+        Request::stream("")
+            .answer_until(proxy, |answer| answer.head.status != 200)
+            .await;
+        used_up(
+            &Request::stream("").answer(proxy).await,
+            "insufficient_quota",
+        );
     }
     // A process that starts later knows the written counts from its first request on.
     written(&database, 1, 5 * 1_200).await;
     let attempts = world.engine.attempt_count();
     let late = Samewire::start(&replica).await;
-    used_up(&Request::stream("").answer(late.proxy).await, "insufficient_quota");
+    used_up(
+        &Request::stream("").answer(late.proxy).await,
+        "insufficient_quota",
+    );
     world.end_after(attempts).await;
 }
 
@@ -304,7 +439,9 @@ async fn fault_o17_a_quota_without_its_store() {
     now().await;
     let database = database().await;
     let partition = Partition::before(&database).await;
-    let setup = on(&partition.url).allow_errors().config(&entry(KEY, "requests_per_month = 4"));
+    let setup = on(&partition.url)
+        .allow_errors()
+        .config(&entry(KEY, "requests_per_month = 4"));
     let world = World::plain(setup).await;
     let send = async || world.stream("").await;
     assert_eq!(send().await.head.status, 200);
@@ -312,7 +449,12 @@ async fn fault_o17_a_quota_without_its_store() {
     for _ in 0..2 {
         assert_eq!(send().await.head.status, 200);
     }
-    let failures = async || world.samewire.metric("samewire_quota_store_failures_total").await;
+    let failures = async || {
+        world
+            .samewire
+            .metric("samewire_quota_store_failures_total")
+            .await
+    };
     eventually("the failure is noticed", async || failures().await != 0).await;
     assert_eq!(send().await.head.status, 200);
     used_up(&send().await, "insufficient_quota");
@@ -320,7 +462,13 @@ async fn fault_o17_a_quota_without_its_store() {
     world.samewire.logged(warned, 1).await;
     partition.state.send_replace(RelayState::Open);
     written(&database, 2, 4).await;
-    until("it is over", || world.samewire.count_logged("are shared through the store again") == 1).await;
+    until("it is over", || {
+        world
+            .samewire
+            .count_logged("are shared through the store again")
+            == 1
+    })
+    .await;
     world.end().await;
 }
 
@@ -352,7 +500,11 @@ async fn replicas_share_the_limits_of_a_minute() {
             assert_eq!(Request::stream("").answer(proxy).await.head.status, 200);
         }
         for _ in 0..34 {
-            assert_eq!(Request::stream("").answer(world.proxy()).await.head.status, 200, "{limit}");
+            assert_eq!(
+                Request::stream("").answer(world.proxy()).await.head.status,
+                200,
+                "{limit}"
+            );
         }
         // The other process has let in two requests, and has no room for more than the refill.
         let start = Instant::now();
@@ -363,7 +515,10 @@ async fn replicas_share_the_limits_of_a_minute() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert!(more < 30, "{limit}: {more} of its own limit");
-        refused(&Request::stream("").answer(other.proxy).await, "rate_limit_exceeded");
+        refused(
+            &Request::stream("").answer(other.proxy).await,
+            "rate_limit_exceeded",
+        );
         let free = with(&Request::stream(""), OTHER).answer(other.proxy).await;
         assert_eq!(free.head.status, 200, "a key without a limit");
         world.end().await;
@@ -375,9 +530,15 @@ async fn fault_o39_shared_limits_without_their_store() {
     for closed in [false, true] {
         let database = database().await;
         let partition = Partition::before(&database).await;
-        let keys = [entry(KEY, "requests_per_minute = 1000"), entry(OTHER, "concurrency = 5")].concat();
+        let keys = [
+            entry(KEY, "requests_per_minute = 1000"),
+            entry(OTHER, "concurrency = 5"),
+        ]
+        .concat();
         let when_away = shared(if closed { "closed" } else { "open" });
-        let setup = on(&partition.url).allow_errors().config(&format!("{when_away}{keys}"));
+        let setup = on(&partition.url)
+            .allow_errors()
+            .config(&format!("{when_away}{keys}"));
         let world = World::plain(setup).await;
         let send = async || world.stream("").await;
         assert_eq!(send().await.head.status, 200);
@@ -394,7 +555,12 @@ async fn fault_o39_shared_limits_without_their_store() {
             let free = world.request(&with(&Request::stream(""), OTHER)).await;
             assert_eq!(free.head.status, 200, "a key without such a limit");
         } else {
-            while world.samewire.metric("samewire_quota_store_failures_total").await == 0 {
+            while world
+                .samewire
+                .metric("samewire_quota_store_failures_total")
+                .await
+                == 0
+            {
                 assert_eq!(send().await.head.status, 200);
                 assert!(start.elapsed() < PATIENCE, "nobody has noticed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -402,7 +568,13 @@ async fn fault_o39_shared_limits_without_their_store() {
             assert_eq!(send().await.head.status, 200);
         }
         partition.state.send_replace(RelayState::Open);
-        until("it is over", || world.samewire.count_logged("are shared through the store again") >= 1).await;
+        until("it is over", || {
+            world
+                .samewire
+                .count_logged("are shared through the store again")
+                >= 1
+        })
+        .await;
         assert_eq!(send().await.head.status, 200, "closed: {closed}");
         world.end().await;
     }
@@ -414,19 +586,31 @@ async fn fault_o05_another_quota_counts_on() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let keys = |most: u64| entry(KEY, &format!("requests_per_day = {most}"));
     let world = World::fleet(vec![engine], Setup::new().config(&keys(2)), &[]).await;
-    let upstream = format!("[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n", world.engine.url());
+    let upstream = format!(
+        "[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n",
+        world.engine.url()
+    );
     let send = async || world.stream("").await;
     for status in [200, 200, 429] {
         assert_eq!(send().await.head.status, status);
     }
-    world.samewire.reconfigure(&format!("{}{upstream}", keys(3))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{}{upstream}", keys(3)))
+        .await;
     for status in [200, 429] {
         assert_eq!(send().await.head.status, status);
     }
     // Also after a time without a quota.
-    world.samewire.reconfigure(&format!("{}{upstream}", entry(KEY, ""))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{}{upstream}", entry(KEY, "")))
+        .await;
     assert_eq!(send().await.head.status, 200);
-    world.samewire.reconfigure(&format!("{}{upstream}", keys(3))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{}{upstream}", keys(3)))
+        .await;
     used_up(&send().await, "insufficient_quota");
     world.end().await;
 }
@@ -436,7 +620,12 @@ fn told(events: &[Value]) -> Option<(u64, u64)> {
     let (last, before) = events.split_last().unwrap();
     let number = |value: &Value| value.as_u64().unwrap();
     if last["type"] != "response.rate_limits.updated" {
-        assert!(before.iter().all(|event| event["type"] != "response.rate_limits.updated"), "{before:?}");
+        assert!(
+            before
+                .iter()
+                .all(|event| event["type"] != "response.rate_limits.updated"),
+            "{before:?}"
+        );
         return None;
     }
     assert_eq!(before.last().unwrap()["type"], "response.completed");
@@ -444,7 +633,10 @@ fn told(events: &[Value]) -> Option<(u64, u64)> {
     assert_eq!(last["response"], json!({"id": before[0]["response"]["id"]}));
     let primary = &last["limits"]["primary"];
     assert_eq!(last["limits"], json!({"primary": primary}), "nothing else");
-    Some((number(&primary["used_percent"]), number(&primary["window_minutes"])))
+    Some((
+        number(&primary["used_percent"]),
+        number(&primary["window_minutes"]),
+    ))
 }
 
 /// Returns an answer of an engine whose head and events report its own limits.
@@ -472,26 +664,43 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
     now().await;
     let keys = entry(KEY, "requests_per_minute = 10\nrequests_per_day = 40");
     for (native, lines) in [(false, ""), (true, "responses = \"native\"")] {
-        let setup = Setup::new().config(&keys).upstream_keys(lines).upstream_keys("engine = \"vllm\"");
+        let setup = Setup::new()
+            .config(&keys)
+            .upstream_keys(lines)
+            .upstream_keys("engine = \"vllm\"");
         let world = World::start(Engine::answering(move |_| with_limits(native)), setup).await;
         let legacy = |more: &str| prompt("m", more).header("x-samewire-dialect", "codex-legacy");
-        let answer = world.request(&legacy(r#","stream":true,"store":false"#)).await;
+        let answer = world
+            .request(&legacy(r#","stream":true,"store":false"#))
+            .await;
         assert_eq!(told(&events(&answer)), Some((10, 1)), "native: {native}");
-        assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((10, 9)));
+        assert_eq!(
+            limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+            Some((10, 9))
+        );
         // Other dialects have no such event.
-        let answer = world.request(&prompt("m", r#","stream":true,"store":false"#)).await;
+        let answer = world
+            .request(&prompt("m", r#","stream":true,"store":false"#))
+            .await;
         assert_eq!(told(&events(&answer)), None);
         // A background response, read at once and again.
-        let answer = world.request(&legacy(r#","stream":true,"background":true"#)).await;
+        let answer = world
+            .request(&legacy(r#","stream":true,"background":true"#))
+            .await;
         let background = events(&answer);
         assert_eq!(told(&background), Some((30, 1)));
         let id = background[0]["response"]["id"].as_str().unwrap();
         let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
-        let replayed = world.request(&again.clone().header("x-samewire-dialect", "codex-legacy")).await;
+        let replayed = world
+            .request(&again.clone().header("x-samewire-dialect", "codex-legacy"))
+            .await;
         assert_eq!(events(&replayed), background);
         assert_eq!(told(&events(&world.request(&again).await)), None);
         world.end().await;
-        let setup = Setup::new().config(&keys).upstream_keys(lines).upstream_keys("engine = \"vllm\"");
+        let setup = Setup::new()
+            .config(&keys)
+            .upstream_keys(lines)
+            .upstream_keys("engine = \"vllm\"");
         let world = World::start(Engine::answering(move |_| with_limits(native)), setup).await;
         let request = Socket::request("/v1/responses").header("x-samewire-dialect", "codex-legacy");
         let mut socket = Socket::open_with(world.proxy(), &request).await;
@@ -509,13 +718,21 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
 async fn the_nearest_limit_is_told() {
     now().await;
     let keys = entry(KEY, "requests_per_minute = 100\nrequests_per_day = 4");
-    let world = World::start(Engine::answering(|_| with_limits(false)), Setup::new().config(&keys)).await;
-    let legacy = prompt("m", r#","stream":true,"store":false"#).header("x-samewire-dialect", "codex-legacy");
+    let world = World::start(
+        Engine::answering(|_| with_limits(false)),
+        Setup::new().config(&keys),
+    )
+    .await;
+    let legacy =
+        prompt("m", r#","stream":true,"store":false"#).header("x-samewire-dialect", "codex-legacy");
     for percent in [25, 50] {
         let answer = world.request(&legacy).await;
         assert_eq!(told(&events(&answer)), Some((percent, 1_440)));
         let left = 4 - percent / 25;
-        assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((4, left)));
+        assert_eq!(
+            limits(&answer, "requests").map(|(limit, left, _)| (limit, left)),
+            Some((4, left))
+        );
     }
     world.end().await;
 }
@@ -538,7 +755,10 @@ async fn going_on_with_outputs_of_tools_counts() {
     };
     let id = made["id"].as_str().unwrap();
     let next = world.request(&outputs(id)).await.with_status(200);
-    assert_eq!(limits(&next, "requests").map(|(limit, left, _)| (limit, left)), Some((2, 0)));
+    assert_eq!(
+        limits(&next, "requests").map(|(limit, left, _)| (limit, left)),
+        Some((2, 0))
+    );
     let next = next.json();
     let id = next["id"].as_str().unwrap();
     for _ in 0..2 {
@@ -552,12 +772,32 @@ async fn going_on_with_outputs_of_tools_counts() {
 fn check_says_what_a_restart_forgets() {
     let folder = Folder::new();
     let path = folder.file("samewire.toml", &entry(KEY, "requests_per_month = 4"));
-    for (store, forgets) in [("memory", true), ("off", true), ("sqlite:/tmp/none.db", false)] {
+    for (store, forgets) in [
+        ("memory", true),
+        ("off", true),
+        ("sqlite:/tmp/none.db", false),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-        command.args(["check", "--upstream", "http://127.0.0.1:1", "--store", store, "--config"]);
+        command.args([
+            "check",
+            "--upstream",
+            "http://127.0.0.1:1",
+            "--store",
+            store,
+            "--config",
+        ]);
         let output = command.arg(&path).output().unwrap();
         let shown = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(shown.contains("a restart begins at 0"), forgets, "{store}: {shown}");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(
+            shown.contains("a restart begins at 0"),
+            forgets,
+            "{store}: {shown}"
+        );
     }
 }

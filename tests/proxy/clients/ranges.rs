@@ -30,7 +30,10 @@ const OF_COMPLETIONS: &[(&str, &str)] = &[
 ];
 
 fn completion(more: &str) -> Request {
-    Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"a",{more}}}"#))
+    Request::post(
+        "/v1/completions",
+        format!(r#"{{"model":"m","prompt":"a",{more}}}"#),
+    )
 }
 
 fn response(more: &str) -> Request {
@@ -41,7 +44,9 @@ fn response(more: &str) -> Request {
 fn all() -> Vec<(Request, &'static str, &'static str)> {
     let chat = |more: &str| Request::plain(&format!(",{more}"));
     let of = |make: &dyn Fn(&str) -> Request, rows: &[(&'static str, &'static str)]| -> Vec<_> {
-        rows.iter().map(|(member, param)| (make(member), *member, *param)).collect()
+        rows.iter()
+            .map(|(member, param)| (make(member), *member, *param))
+            .collect()
     };
     [
         of(&chat, BEYOND),
@@ -71,19 +76,29 @@ async fn what_the_engine_takes_reaches_it() {
         let sent = world.engine.attempts()[at].text().to_owned();
         let value = member.rsplit_once(':').unwrap().1;
         // On Responses, a value without effect is not sent to the engine.
-        assert!(sent.contains(value) || request.path() == "/v1/responses", "{member}: {sent}");
+        assert!(
+            sent.contains(value) || request.path() == "/v1/responses",
+            "{member}: {sent}"
+        );
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn the_published_ranges_are_the_operators_choice() {
-    let world = World::start(engine(), Setup::new().config("[requests]\nranges = \"api\"")).await;
+    let world = World::start(
+        engine(),
+        Setup::new().config("[requests]\nranges = \"api\""),
+    )
+    .await;
     for (request, member, param) in all() {
         let answer = world.request(&request).await;
         let fault = answer.fault();
         assert_eq!(answer.head.status, 400, "{member}");
-        assert_eq!((fault.code.as_deref(), fault.param.as_deref()), (Some("invalid_value"), Some(param)));
+        assert_eq!(
+            (fault.code.as_deref(), fault.param.as_deref()),
+            (Some("invalid_value"), Some(param))
+        );
     }
     world.end_after(0).await;
 }
@@ -94,7 +109,10 @@ async fn the_newer_of_two_limits_counts() {
     let both = r#","max_tokens":5,"max_completion_tokens":6"#;
     assert_eq!(world.request(&Request::plain(both)).await.head.status, 200);
     let sent = world.engine.only().text().to_owned();
-    assert!(sent.contains(r#""max_completion_tokens":6"#) && !sent.contains(r#""max_tokens":5"#), "{sent}");
+    assert!(
+        sent.contains(r#""max_completion_tokens":6"#) && !sent.contains(r#""max_tokens":5"#),
+        "{sent}"
+    );
     let metrics = world.samewire.metrics().await;
     let counted = r#"samewire_rewrites_total{engine="vllm",rule="max_tokens_twice"} 1"#;
     assert!(metrics.contains(counted), "{metrics}");

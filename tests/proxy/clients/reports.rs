@@ -110,7 +110,12 @@ impl EngineAnswer {
             return Script::new().json(&format!("{} Told", self.status), &body.to_string());
         }
         if attempt.text().contains(r#""stream":true"#) {
-            return Script::stream().text("ok").finish("stop").usage(3, 1).done().end();
+            return Script::stream()
+                .text("ok")
+                .finish("stop")
+                .usage(3, 1)
+                .done()
+                .end();
         }
         let whole = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}],
@@ -123,11 +128,16 @@ impl Case {
     /// Returns the requests: those of the case, or one through each API.
     fn asks(&self) -> Vec<(String, Value)> {
         if !self.asks.is_empty() {
-            return self.asks.iter().map(|ask| (ask.path.clone(), ask.body.clone())).collect();
+            return self
+                .asks
+                .iter()
+                .map(|ask| (ask.path.clone(), ask.body.clone()))
+                .collect();
         }
         let stream = self.answers.iter().any(|answer| answer.events.is_some());
         let schema = json!({"type": "object"});
-        let tools = |tool: &dyn Fn(&String) -> Value| self.tools.iter().map(tool).collect::<Vec<_>>();
+        let tools =
+            |tool: &dyn Fn(&String) -> Value| self.tools.iter().map(tool).collect::<Vec<_>>();
         let messages = json!([{"role": "user", "content": "hi"}]);
         let mut chat = json!({"model": "m", "messages": messages, "stream": stream,
             "tools": tools(&|name| json!({"type": "function", "function": {"name": name, "parameters": schema}}))});
@@ -139,26 +149,39 @@ impl Case {
         let message = json!({"model": "m", "max_tokens": 64, "messages": messages, "stream": stream,
             "thinking": {"type": "adaptive"},
             "tools": tools(&|name| json!({"name": name, "input_schema": schema}))});
-        [("/v1/chat/completions", chat), ("/v1/responses", response), ("/v1/messages", message)]
-            .map(|(path, body)| (path.to_owned(), body))
-            .into()
+        [
+            ("/v1/chat/completions", chat),
+            ("/v1/responses", response),
+            ("/v1/messages", message),
+        ]
+        .map(|(path, body)| (path.to_owned(), body))
+        .into()
     }
 
     async fn check(&self, path: &str, body: &Value) {
         let what = format!("{} ({}), {path}", self.name, self.kind);
         let answers = self.answers.clone();
-        let said = EngineAnswer { status: 200, body: None, events: None };
+        let said = EngineAnswer {
+            status: 200,
+            body: None,
+            events: None,
+        };
         let count = AtomicUsize::new(0);
         let engine = Engine::answering(move |attempt: &Attempt| {
             let at = count.fetch_add(1, Ordering::Relaxed);
-            answers.get(at).or_else(|| answers.last()).unwrap_or(&said).script(attempt)
+            answers
+                .get(at)
+                .or_else(|| answers.last())
+                .unwrap_or(&said)
+                .script(attempt)
         });
         let setup = match self.told.as_ref().is_some_and(|told| told.error.is_some()) {
             true => Setup::new().allow_errors(),
             false => Setup::new(),
         };
         let world = World::start(engine.await, setup).await;
-        let request = Request::post(path, body.to_string()).header("anthropic-version", "2023-06-01");
+        let request =
+            Request::post(path, body.to_string()).header("anthropic-version", "2023-06-01");
         let answer = world.request(&request).await;
         assert_eq!(answer.head.status, self.status, "{what}: {}", answer.text());
         let mut told = Told::of(path, &answer);
@@ -176,9 +199,18 @@ impl Case {
         {
             error.message = words;
         }
-        assert_eq!(&told, expected.unwrap_or(&said), "{what}: {}", answer.text());
+        assert_eq!(
+            &told,
+            expected.unwrap_or(&said),
+            "{what}: {}",
+            answer.text()
+        );
         let attempts = world.engine.attempts();
-        assert_eq!(attempts.len(), self.sent.len().max(1), "{what}: {attempts:?}");
+        assert_eq!(
+            attempts.len(),
+            self.sent.len().max(1),
+            "{what}: {attempts:?}"
+        );
         for (attempt, members) in attempts.iter().zip(&self.sent) {
             let sent = attempt.json();
             for (pointer, value) in members {
@@ -216,29 +248,51 @@ impl Told {
         let is_whole = answer.text().starts_with('{');
         let whole = || answer.json();
         if answer.head.status >= 400 {
-            return Self { error: Some(ToldError::of(&whole()["error"])), ..Self::default() };
+            return Self {
+                error: Some(ToldError::of(&whole()["error"])),
+                ..Self::default()
+            };
         }
         match path {
             "/v1/responses" if is_whole => Self::of_response(&whole()),
             "/v1/responses" => {
                 let events = events(answer);
                 // The object's error has only codes that clients of the API know.
-                let error = events.iter().find(|event| event["type"] == "error").map(ToldError::of);
-                let told = Self { error, ..Self::of_response(last(&events)) };
-                let is_done = |event: &&Value| event["type"] == "response.function_call_arguments.done";
-                let done = events.iter().filter(is_done).map(|event| &event["arguments"]);
-                assert!(done.eq(told.calls.iter().filter_map(|call| call.get("arguments"))), "{events:#?}");
+                let error = events
+                    .iter()
+                    .find(|event| event["type"] == "error")
+                    .map(ToldError::of);
+                let told = Self {
+                    error,
+                    ..Self::of_response(last(&events))
+                };
+                let is_done =
+                    |event: &&Value| event["type"] == "response.function_call_arguments.done";
+                let done = events
+                    .iter()
+                    .filter(is_done)
+                    .map(|event| &event["arguments"]);
+                assert!(
+                    done.eq(told.calls.iter().filter_map(|call| call.get("arguments"))),
+                    "{events:#?}"
+                );
                 told
             }
             "/v1/messages" if is_whole => Self::of_message(&whole()),
             "/v1/messages" => {
                 let folded = message(answer);
                 let error = folded.error.map(|event| ToldError::of(&event["error"]));
-                Self { error, ..Self::of_message(&folded.message) }
+                Self {
+                    error,
+                    ..Self::of_message(&folded.message)
+                }
             }
             _ if is_whole => Self::of_chat(&[whole()]),
             _ => {
-                let lines = answer.text().lines().filter_map(|line| line.strip_prefix("data: "));
+                let lines = answer
+                    .text()
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("data: "));
                 let data = lines.filter(|data| *data != "[DONE]");
                 let frames = data.map(|data| serde_json::from_str(data).expect("JSON"));
                 Self::of_chat(&frames.collect::<Vec<_>>())
@@ -250,7 +304,8 @@ impl Told {
     fn of_chat(frames: &[Value]) -> Self {
         let mut told = Self::default();
         for frame in frames {
-            told.usage = usage(&frame["usage"], ["prompt_tokens", "completion_tokens"]).or(told.usage);
+            told.usage =
+                usage(&frame["usage"], ["prompt_tokens", "completion_tokens"]).or(told.usage);
             if let Some(error) = frame.get("error") {
                 told.error = Some(ToldError::of(error));
             }
@@ -258,11 +313,16 @@ impl Told {
                 let said = choice.get("delta").unwrap_or_else(|| &choice["message"]);
                 told.content += &text(&said["content"]);
                 told.reasoning += &text(&said["reasoning_content"]);
-                told.finish = choice["finish_reason"].as_str().map(ToOwned::to_owned).or(told.finish);
+                told.finish = choice["finish_reason"]
+                    .as_str()
+                    .map(ToOwned::to_owned)
+                    .or(told.finish);
                 for call in list(&said["tool_calls"]) {
                     let function = &call["function"];
                     // Frames number the calls, a whole answer does not.
-                    let index = call["index"].as_u64().and_then(|index| usize::try_from(index).ok());
+                    let index = call["index"]
+                        .as_u64()
+                        .and_then(|index| usize::try_from(index).ok());
                     match index.and_then(|index| told.calls.get_mut(index)) {
                         Some(begun) => {
                             let so_far = text(&begun["arguments"]);
@@ -271,7 +331,9 @@ impl Told {
                         None => {
                             assert_eq!(call["type"], "function");
                             let (name, arguments) = (&function["name"], &function["arguments"]);
-                            told.calls.push(json!({"id": call["id"], "name": name, "arguments": arguments}));
+                            told.calls.push(
+                                json!({"id": call["id"], "name": name, "arguments": arguments}),
+                            );
                         }
                     }
                 }
@@ -287,8 +349,13 @@ impl Told {
                 Some("message") => told.content += &joined(list(&item["content"]), "text"),
                 Some("reasoning") => told.reasoning += &joined(list(&item["content"]), "text"),
                 Some(kind) => {
-                    let key = if kind == "custom_tool_call" { "input" } else { "arguments" };
-                    told.calls.push(json!({"id": item["call_id"], "name": item["name"], key: item[key]}));
+                    let key = if kind == "custom_tool_call" {
+                        "input"
+                    } else {
+                        "arguments"
+                    };
+                    told.calls
+                        .push(json!({"id": item["call_id"], "name": item["name"], key: item[key]}));
                 }
                 None => panic!("an item without a type: {item}"),
             }
@@ -301,7 +368,9 @@ impl Told {
         };
         told.finish = finish.map(ToOwned::to_owned);
         told.usage = usage(&response["usage"], ["input_tokens", "output_tokens"]);
-        told.error = response["error"].is_object().then(|| ToldError::of(&response["error"]));
+        told.error = response["error"]
+            .is_object()
+            .then(|| ToldError::of(&response["error"]));
         told
     }
 
@@ -328,8 +397,15 @@ impl Told {
 
 impl ToldError {
     fn of(error: &Value) -> Self {
-        let code = if error["code"].is_string() { &error["code"] } else { &error["details"]["error_code"] };
-        Self { code: text(code), message: text(&error["message"]) }
+        let code = if error["code"].is_string() {
+            &error["code"]
+        } else {
+            &error["details"]["error_code"]
+        };
+        Self {
+            code: text(code),
+            message: text(&error["message"]),
+        }
     }
 }
 
@@ -340,7 +416,11 @@ async fn clients_get_what_reports_ask_for() {
     for case in &reports.cases {
         for (path, body) in case.asks() {
             // A task for each, so that one failure does not hide the others.
-            failed += usize::from(tokio::spawn(async move { case.check(&path, &body).await }).await.is_err());
+            failed += usize::from(
+                tokio::spawn(async move { case.check(&path, &body).await })
+                    .await
+                    .is_err(),
+            );
         }
     }
     assert_eq!(failed, 0, "see above");
@@ -349,9 +429,16 @@ async fn clients_get_what_reports_ask_for() {
 #[test]
 fn reports_with_a_test_of_their_own_have_one() {
     let reports: Reports = serde_json::from_str(REPORTS).expect("reports");
-    for Elsewhere { name, kind, file, test } in &reports.elsewhere {
+    for Elsewhere {
+        name,
+        kind,
+        file,
+        test,
+    } in &reports.elsewhere
+    {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-        let has = std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("fn {test}(")));
+        let has =
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(&format!("fn {test}(")));
         assert!(has, "{name} ({kind}): {file} has no {test}");
     }
 }

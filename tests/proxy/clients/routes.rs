@@ -47,11 +47,19 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
     for target in targets {
         for method in ["POST", "GET"] {
             let request = Request::stream("").target(target);
-            let request = if method == "GET" { Request::get(target) } else { request };
+            let request = if method == "GET" {
+                Request::get(target)
+            } else {
+                request
+            };
             let answer = world.request(&request).await;
             let (status, code) = (answer.head.status, answer.fault().code);
             let is_unknown = code.as_deref() == Some("unknown_url") || target == "/v1/models/";
-            assert!(status == 404 && is_unknown, "{method} {target}: {status} {}", answer.text());
+            assert!(
+                status == 404 && is_unknown,
+                "{method} {target}: {status} {}",
+                answer.text()
+            );
         }
     }
     world.end_after(0).await;
@@ -89,10 +97,20 @@ async fn an_unknown_path_is_told_with_what_was_probably_meant() {
         let answer = world.request(&Request::stream("").target(target)).await;
         assert_eq!((answer.head.status, answer.fault().message), (404, expected), "{target}");
     }
-    let answer = world.request(&Request::new("PUT", CHAT).header("content-length", "0")).await;
-    assert_eq!(answer.fault().message, format!("{CHAT} takes POST, not PUT."));
-    let answer = world.request(&Request::new("DELETE", "/v1/responses").header("content-length", "0")).await;
-    assert_eq!(answer.fault().message, "/v1/responses takes GET and POST, not DELETE.");
+    let answer = world
+        .request(&Request::new("PUT", CHAT).header("content-length", "0"))
+        .await;
+    assert_eq!(
+        answer.fault().message,
+        format!("{CHAT} takes POST, not PUT.")
+    );
+    let answer = world
+        .request(&Request::new("DELETE", "/v1/responses").header("content-length", "0"))
+        .await;
+    assert_eq!(
+        answer.fault().message,
+        "/v1/responses takes GET and POST, not DELETE."
+    );
     world.end_after(0).await;
 }
 
@@ -106,14 +124,26 @@ async fn fault_c27_the_path_upstream_is_never_the_clients() {
     ];
     for (target, status) in table {
         let answer = world.request(&Request::stream("").target(&target)).await;
-        assert!(answer.head.status == status || answer.head.status == 404, "{target}: {}", answer.text());
+        assert!(
+            answer.head.status == status || answer.head.status == 404,
+            "{target}: {}",
+            answer.text()
+        );
     }
-    let other_host = Request::stream("").without("host").header("host", "evil.internal");
+    let other_host = Request::stream("")
+        .without("host")
+        .header("host", "evil.internal");
     let answer = world.request(&other_host).await;
-    assert_eq!(answer.head.status, 200, "any host name of a private network is ours");
+    assert_eq!(
+        answer.head.status, 200,
+        "any host name of a private network is ours"
+    );
     for attempt in world.engine.attempts() {
         assert_eq!(attempt.target, CHAT);
-        assert_eq!(attempt.header("host"), Some(world.engine.address.to_string().as_str()));
+        assert_eq!(
+            attempt.header("host"),
+            Some(world.engine.address.to_string().as_str())
+        );
     }
     world.end().await;
 }
@@ -137,22 +167,50 @@ async fn fault_c27_missing_or_repeated_host() {
 async fn fault_c28_methods() {
     let world = World::plain(Setup::new()).await;
     let rows = [
-        (CHAT, ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
-        ("/v1/completions", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
-        ("/v1/embeddings", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "POST"),
-        ("/v1/models", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "GET"),
-        ("/v1/models/m", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"], "GET"),
+        (
+            CHAT,
+            ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"],
+            "POST",
+        ),
+        (
+            "/v1/completions",
+            ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"],
+            "POST",
+        ),
+        (
+            "/v1/embeddings",
+            ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"],
+            "POST",
+        ),
+        (
+            "/v1/models",
+            ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"],
+            "GET",
+        ),
+        (
+            "/v1/models/m",
+            ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"],
+            "GET",
+        ),
     ];
     for (target, methods, allowed) in rows {
         for method in methods {
-            let answer = world.request(&Request::new(method, target).header("content-length", "0")).await;
+            let answer = world
+                .request(&Request::new(method, target).header("content-length", "0"))
+                .await;
             assert_eq!(
                 answer.failure(),
                 "405 invalid_request_error method_not_supported",
                 "{method} {target}"
             );
-            let allow = answer.head.header("allow").expect("405 has the allowed methods");
-            assert!(allow.split(',').any(|m| m.trim() == allowed), "{target}: {allow}");
+            let allow = answer
+                .head
+                .header("allow")
+                .expect("405 has the allowed methods");
+            assert!(
+                allow.split(',').any(|m| m.trim() == allowed),
+                "{target}: {allow}"
+            );
             assert!(!allow.contains(method), "{method} {target}: {allow}");
         }
     }
@@ -175,14 +233,20 @@ async fn fault_c17_upgrades_and_tunnels() {
     }
     for attempt in world.engine.attempts() {
         assert!(
-            attempt.headers.iter().all(|(name, _)| !name.contains("upgrade") && !name.starts_with("sec-"))
+            attempt
+                .headers
+                .iter()
+                .all(|(name, _)| !name.contains("upgrade") && !name.starts_with("sec-"))
         );
     }
     let before = world.engine.attempt_count();
     for target in ["example.com:443", "127.0.0.1:22", CHAT] {
         let mut client = world.send(&Request::new("CONNECT", target)).await;
         let status = client.try_head().await.map(|head| head.status);
-        assert!(matches!(status, Some(400 | 404 | 405)), "CONNECT {target}: {status:?}");
+        assert!(
+            matches!(status, Some(400 | 404 | 405)),
+            "CONNECT {target}: {status:?}"
+        );
     }
     world.end_after(before).await;
 }
@@ -200,13 +264,26 @@ async fn every_route_is_under_the_root_path_too() {
             assert_eq!(world.get(&path).await.head.status, 200, "{path}");
         }
     }
-    for path in
-        ["/llm", "/llm/", "/llmv1/models", "/llm/llm/v1/models", "/llm/v1/nothing", "/other/v1/models"]
-    {
+    for path in [
+        "/llm",
+        "/llm/",
+        "/llmv1/models",
+        "/llm/llm/v1/models",
+        "/llm/v1/nothing",
+        "/other/v1/models",
+    ] {
         assert_eq!(world.get(path).await.head.status, 404, "{path}");
     }
     // The engine gets the path without the prefix.
-    let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
-    assert!(targets.iter().all(|target| target.starts_with("/v1/")), "{targets:?}");
+    let targets: Vec<_> = world
+        .engine
+        .attempts()
+        .into_iter()
+        .map(|attempt| attempt.target)
+        .collect();
+    assert!(
+        targets.iter().all(|target| target.starts_with("/v1/")),
+        "{targets:?}"
+    );
     world.end().await;
 }

@@ -16,7 +16,9 @@ const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// Returns a request body of constant length that names the case, and which of its two requests it is.
 fn body(name: &str, case: usize) -> String {
-    format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{name}-{case:03}"}}],"stream":true}}"#)
+    format!(
+        r#"{{"model":"m","messages":[{{"role":"user","content":"{name}-{case:03}"}}],"stream":true}}"#
+    )
 }
 
 /// Returns a request as a smuggler would hide it.
@@ -54,10 +56,16 @@ impl Case {
 }
 
 fn cases() -> Vec<Case> {
-    let lines = CORPUS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = CORPUS
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let case = |(number, line): (usize, &'static str)| {
         let mut parts = line.splitn(3, '|');
-        let mut part = || parts.next().unwrap_or_else(|| panic!("three parts: {line}"));
+        let mut part = || {
+            parts
+                .next()
+                .unwrap_or_else(|| panic!("three parts: {line}"))
+        };
         let allowed: &[Outcome] = match part().trim() {
             "refused" => &[Outcome::Refused],
             "one" => &[Outcome::One],
@@ -70,7 +78,12 @@ fn cases() -> Vec<Case> {
         // One space after the bar is a separator; further spaces belong to the case.
         let text = part();
         let bytes = unescaped(&filled(text.strip_prefix(' ').unwrap_or(text), number));
-        Case { number, allowed, name, bytes }
+        Case {
+            number,
+            allowed,
+            name,
+            bytes,
+        }
     };
     lines.enumerate().map(case).collect()
 }
@@ -80,7 +93,10 @@ fn filled(text: &str, case: usize) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(open) = rest.find('{') {
-        let close = open + rest[open..].find('}').unwrap_or_else(|| panic!("no end: {text}"));
+        let close = open
+            + rest[open..]
+                .find('}')
+                .unwrap_or_else(|| panic!("no end: {text}"));
         out.push_str(&rest[..open]);
         out.push_str(&named(&rest[open + 1..close], case));
         rest = &rest[close + 1..];
@@ -91,7 +107,11 @@ fn filled(text: &str, case: usize) -> String {
 /// Returns the replacement of a name in braces.
 fn named(name: &str, case: usize) -> String {
     // Replacements are inserted before escapes are read.
-    let plain = |text: &str| text.replace('\\', "\\\\").replace('\r', "\\r").replace('\n', "\\n");
+    let plain = |text: &str| {
+        text.replace('\\', "\\\\")
+            .replace('\r', "\\r")
+            .replace('\n', "\\n")
+    };
     let (good, marker) = (body("first", case), marker(case));
     let n = good.len();
     let chunk = |data: &str, extension: &str| format!("{:x}{extension}\r\n{data}\r\n", data.len());
@@ -103,7 +123,8 @@ fn named(name: &str, case: usize) -> String {
     };
     let text = match name {
         "post" => {
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n".into()
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                .into()
         }
         "good" => good.clone(),
         "marker" => marker,
@@ -151,7 +172,10 @@ fn unescaped(text: &str) -> Vec<u8> {
             Some(b'0') => 0,
             Some(b'\\') => b'\\',
             Some(b'x') => {
-                let digits = [bytes.next().expect("a digit"), bytes.next().expect("another")];
+                let digits = [
+                    bytes.next().expect("a digit"),
+                    bytes.next().expect("another"),
+                ];
                 u8::from_str_radix(std::str::from_utf8(&digits).expect("digits"), 16).expect("hex")
             }
             other => panic!("no escape: {other:?} in {text:.100}"),
@@ -197,9 +221,21 @@ pub async fn heads(world: &World, bytes: &[u8]) -> (Vec<Head>, End) {
 
 /// Checks that a request at the engine has samewire's own framing, method and target.
 fn is_ours(attempt: &Attempt, what: &str) {
-    assert_eq!(attempt.header("content-length"), Some(attempt.body.len().to_string().as_str()), "{what}");
-    for name in ["transfer-encoding", "te", "trailer", "upgrade", "expect", "x-a", "keep-alive", "connection"]
-    {
+    assert_eq!(
+        attempt.header("content-length"),
+        Some(attempt.body.len().to_string().as_str()),
+        "{what}"
+    );
+    for name in [
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "x-a",
+        "keep-alive",
+        "connection",
+    ] {
         assert_eq!(attempt.header(name), None, "{what}");
     }
     assert_eq!(
@@ -207,25 +243,35 @@ fn is_ours(attempt: &Attempt, what: &str) {
         ("POST", "/v1/chat/completions"),
         "{what}"
     );
-    assert!(attempt.header("host").is_some_and(|host| host.starts_with("127.0.0.1:")), "{what}");
+    assert!(
+        attempt
+            .header("host")
+            .is_some_and(|host| host.starts_with("127.0.0.1:")),
+        "{what}"
+    );
 }
 
 /// Sends a case with the marker after it. Returns the outcome and its description.
 async fn judge(world: &World, case: &Case) -> (Outcome, String) {
     let (first, second) = (body("first", case.number), marker(case.number));
     let (heads, end) = heads(world, &[case.bytes.as_slice(), second.as_bytes()].concat()).await;
-    let heads: Vec<_> = heads.into_iter().filter(|head| head.status >= 200).collect();
+    let heads: Vec<_> = heads
+        .into_iter()
+        .filter(|head| head.status >= 200)
+        .collect();
     let statuses: Vec<_> = heads.iter().map(|head| head.status).collect();
     let what = format!("{}: {statuses:?} {end:?}", case.name);
     let attempts = world.engine.attempts();
     let behind = body("marker", case.number);
     let mut reached = [0, 0];
-    for attempt in
-        attempts.iter().filter(|attempt| attempt.text().contains(&format!("-{:03}\"", case.number)))
+    for attempt in attempts
+        .iter()
+        .filter(|attempt| attempt.text().contains(&format!("-{:03}\"", case.number)))
     {
         is_ours(attempt, &what);
-        let which =
-            [&first, &behind].iter().position(|body| attempt.text().starts_with(&body[..body.len() - 1]));
+        let which = [&first, &behind]
+            .iter()
+            .position(|body| attempt.text().starts_with(&body[..body.len() - 1]));
         reached[which.unwrap_or_else(|| panic!("{what}: the engine got {}", attempt.text()))] += 1;
     }
     let outcome = match reached {
@@ -236,16 +282,27 @@ async fn judge(world: &World, case: &Case) -> (Outcome, String) {
         _ => panic!("{what}: {reached:?}"),
     };
     let served = statuses.iter().filter(|status| **status == 200).count();
-    let models = case.bytes.windows(14).any(|bytes| bytes == b"GET /v1/models") as usize
+    let models = case
+        .bytes
+        .windows(14)
+        .any(|bytes| bytes == b"GET /v1/models") as usize
         + case.bytes.starts_with(b"HEAD") as usize;
-    assert!(served <= reached.iter().sum::<usize>() + models, "{what}: who served that?");
+    assert!(
+        served <= reached.iter().sum::<usize>() + models,
+        "{what}: who served that?"
+    );
     if case.is_coded() {
         assert!(
-            heads.first().is_none_or(|head| head.header("connection") == Some("close")),
+            heads
+                .first()
+                .is_none_or(|head| head.header("connection") == Some("close")),
             "{what}: whatever came in chunks ends its connection"
         );
         assert!(heads.len() <= 1, "{what}: one answer");
-        assert!(heads.is_empty() || end == End::Closed, "{what}: the connection ends with the answer");
+        assert!(
+            heads.is_empty() || end == End::Closed,
+            "{what}: the connection ends with the answer"
+        );
     }
     (outcome, what)
 }
@@ -265,8 +322,18 @@ async fn fault_c14_c15_no_request_is_smuggled() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-    assert_eq!(world.stream("").await.head.status, 200, "a new connection is served");
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
+    assert_eq!(
+        world.stream("").await.head.status,
+        200,
+        "a new connection is served"
+    );
     world.end().await;
 }
 
@@ -274,7 +341,10 @@ async fn fault_c14_c15_no_request_is_smuggled() {
 #[test]
 fn the_corpus_is_read_as_it_is_written() {
     assert_eq!(unescaped("a\\r\\n\\t\\0\\xff\\\\"), b"a\r\n\t\0\xff\\");
-    assert_eq!(filled("{rep ab 3}{rep   2}-{n}", 0), format!("ababab  -{}", body("first", 0).len()));
+    assert_eq!(
+        filled("{rep ab 3}{rep   2}-{n}", 0),
+        format!("ababab  -{}", body("first", 0).len())
+    );
     assert_eq!(body("first", 7).len() + 1, body("marker", 7).len());
     let names: std::collections::BTreeSet<_> = cases().iter().map(|case| case.name).collect();
     assert_eq!(names.len(), cases().len(), "each has its own name");

@@ -8,7 +8,9 @@ use crate::sim::prelude::*;
 const NAMELESS: [&str; 3] = ["", r#""model":null,"#, r#""model":"","#];
 
 fn chat(model: &str) -> Request {
-    Request::chat(format!(r#"{{{model}"messages":[{{"role":"user","content":"x"}}],"stream":true}}"#))
+    Request::chat(format!(
+        r#"{{{model}"messages":[{{"role":"user","content":"x"}}],"stream":true}}"#
+    ))
 }
 
 fn list(models: Value) -> Script {
@@ -48,13 +50,29 @@ async fn the_only_model_is_meant() {
         ];
         for request in requests {
             let answer = world.request(&request).await;
-            assert_eq!(answer.head.status, 200, "{model} {}: {}", request.path(), answer.text());
-            assert_eq!(requested(&world.engine).as_deref(), Some("only"), "{model} {}", request.path());
+            assert_eq!(
+                answer.head.status,
+                200,
+                "{model} {}: {}",
+                request.path(),
+                answer.text()
+            );
+            assert_eq!(
+                requested(&world.engine).as_deref(),
+                Some("only"),
+                "{model} {}",
+                request.path()
+            );
         }
     }
     let mut socket = Socket::open(world.proxy()).await;
-    socket.send(r#"{"type":"response.create","input":"a"}"#).await;
-    assert_eq!(socket.response().await.last().unwrap()["type"], "response.completed");
+    socket
+        .send(r#"{"type":"response.create","input":"a"}"#)
+        .await;
+    assert_eq!(
+        socket.response().await.last().unwrap()["type"],
+        "response.completed"
+    );
     assert_eq!(requested(&world.engine).as_deref(), Some("only"));
     world.end().await;
 }
@@ -65,7 +83,10 @@ async fn embeddings_are_of_the_only_model() {
     let engine = Engine::script(Script::ok(answer)).await;
     engine.set_models(list(json!([{"id": "only"}])));
     let world = World::start(engine, Setup::new()).await;
-    world.post("/v1/embeddings", r#"{"input":"a"}"#).await.with_status(200);
+    world
+        .post("/v1/embeddings", r#"{"input":"a"}"#)
+        .await
+        .with_status(200);
     assert_eq!(requested(&world.engine).as_deref(), Some("only"));
     world.end().await;
 }
@@ -74,10 +95,19 @@ async fn embeddings_are_of_the_only_model() {
 async fn one_of_several_has_to_be_named() {
     let world = World::start(listing(&["a", "b"]), Setup::new()).await;
     world.wait_until_up().await;
-    for request in [chat(""), ask(r#""input":"a""#), Request::post("/v1/embeddings", r#"{"input":"a"}"#)] {
+    for request in [
+        chat(""),
+        ask(r#""input":"a""#),
+        Request::post("/v1/embeddings", r#"{"input":"a"}"#),
+    ] {
         let answer = world.request(&request).await;
         let fault = answer.fault();
-        assert_eq!((answer.head.status, fault.param.as_deref()), (400, Some("model")), "{}", answer.text());
+        assert_eq!(
+            (answer.head.status, fault.param.as_deref()),
+            (400, Some("model")),
+            "{}",
+            answer.text()
+        );
         assert_eq!(fault.code.as_deref(), Some("missing_required_parameter"));
         assert!(fault.message.contains("`a`, `b`"), "{}", fault.message);
     }
@@ -86,15 +116,24 @@ async fn one_of_several_has_to_be_named() {
 
 #[tokio::test]
 async fn the_operator_says_which_one_is_meant() {
-    let models = "[[model]]\nname = \"b\"\naliases = [\"house\"]\ndefaults = { temperature = 0.25 }\n";
-    let setup = Setup::new().config("default_model = \"house\"").config(models);
+    let models =
+        "[[model]]\nname = \"b\"\naliases = [\"house\"]\ndefaults = { temperature = 0.25 }\n";
+    let setup = Setup::new()
+        .config("default_model = \"house\"")
+        .config(models);
     let world = World::start(listing(&["a", "b"]), setup).await;
     for model in NAMELESS {
-        for request in [chat(model), ask(&format!(r#"{model}"input":"a","stream":true"#))] {
+        for request in [
+            chat(model),
+            ask(&format!(r#"{model}"input":"a","stream":true"#)),
+        ] {
             world.request(&request).await.with_status(200);
             assert_eq!(requested(&world.engine).as_deref(), Some("b"));
             let sent = world.engine.attempts().last().unwrap().text().to_owned();
-            assert!(sent.contains(r#""temperature":0.25"#), "its defaults are: {sent}");
+            assert!(
+                sent.contains(r#""temperature":0.25"#),
+                "its defaults are: {sent}"
+            );
         }
     }
     world.end().await;
@@ -150,7 +189,10 @@ async fn a_key_means_what_it_may_use() {
     world.wait_until_up().await;
     assert_eq!(world.request(&chat("")).await.head.status, 200);
     assert_eq!(requested(&world.engine).as_deref(), Some("b"));
-    assert_eq!(world.request(&with(&chat(""), OTHER)).await.head.status, 200);
+    assert_eq!(
+        world.request(&with(&chat(""), OTHER)).await.head.status,
+        200
+    );
     assert_eq!(requested(&world.engine).as_deref(), Some("a"));
     world.end().await;
 }
@@ -162,7 +204,10 @@ async fn of_several_engines_the_one_model_that_all_have_is_meant() {
     for request in [chat(""), ask(r#""input":"a","stream":true"#)] {
         world.request(&request).await.with_status(200);
     }
-    let all = world.engines().flat_map(Engine::attempts).map(|attempt| attempt.text().to_owned());
+    let all = world
+        .engines()
+        .flat_map(Engine::attempts)
+        .map(|attempt| attempt.text().to_owned());
     assert!(all.into_iter().all(|body| body.contains(r#""model":"m""#)));
     world.end().await;
 }

@@ -10,12 +10,20 @@ fn own() -> Request {
 
 /// Returns a report without its times, which are checked.
 fn timeless(mut report: Value) -> Value {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     for period in ["day", "month"] {
-        let Some(members) = report[period].as_object_mut() else { continue };
+        let Some(members) = report[period].as_object_mut() else {
+            continue;
+        };
         let [begins, ends] =
             ["begins_at", "resets_at"].map(|key| members.remove(key).unwrap().as_u64().unwrap());
-        assert!(begins <= now && now < ends && begins % 86_400 == 0, "{period}: {begins} to {ends}");
+        assert!(
+            begins <= now && now < ends && begins % 86_400 == 0,
+            "{period}: {begins} to {ends}"
+        );
     }
     report
 }
@@ -36,7 +44,10 @@ async fn keys_are_told_what_they_have_used() {
         })
     };
     let answer = world.request(&own()).await;
-    assert_eq!((answer.head.status, answer.head.header("content-type")), (200, Some("application/json")));
+    assert_eq!(
+        (answer.head.status, answer.head.header("content-type")),
+        (200, Some("application/json"))
+    );
     assert_eq!(timeless(answer.json()), used(0));
     for request in 1..=2 {
         assert_eq!(world.stream("").await.head.status, 200);
@@ -47,13 +58,27 @@ async fn keys_are_told_what_they_have_used() {
     }
     assert_eq!(world.stream("").await.head.status, 429);
     assert_eq!(timeless(world.request(&own()).await.json()), used(2));
-    let other = json!({"object": "usage", "key": "server", "plan": null, "day": null, "month": null});
+    let other =
+        json!({"object": "usage", "key": "server", "plan": null, "day": null, "month": null});
     assert_eq!(world.request(&with(&own(), OTHER)).await.json(), other);
-    assert_eq!(world.request(&own().without("authorization")).await.head.status, 401);
+    assert_eq!(
+        world
+            .request(&own().without("authorization"))
+            .await
+            .head
+            .status,
+        401
+    );
     assert_eq!(world.post("/v1/usage", "{}").await.head.status, 405);
     let all = world.samewire.admin("/usage").await.json();
     assert_eq!(all["object"], "list");
-    let reports: Vec<_> = all["data"].as_array().unwrap().iter().cloned().map(timeless).collect();
+    let reports: Vec<_> = all["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .cloned()
+        .map(timeless)
+        .collect();
     assert_eq!(reports, [used(2), other]);
     world.end().await;
 }
@@ -64,6 +89,9 @@ async fn without_keys_there_is_no_use() {
     let world = World::plain(Setup::new()).await;
     let nothing = json!({"object": "usage", "key": null, "plan": null, "day": null, "month": null});
     assert_eq!(world.request(&own()).await.json(), nothing);
-    assert_eq!(world.samewire.admin("/usage").await.json(), json!({"object": "list", "data": []}));
+    assert_eq!(
+        world.samewire.admin("/usage").await.json(),
+        json!({"object": "list", "data": []})
+    );
     world.end().await;
 }

@@ -12,10 +12,22 @@ fn the_rules_for_dependencies_are_strict() {
     }
     assert_eq!(rules["sources"]["unknown-registry"].as_str(), Some("deny"));
     assert_eq!(rules["sources"]["unknown-git"].as_str(), Some("deny"));
-    assert!(rules["sources"]["allow-git"].as_array().is_some_and(Vec::is_empty));
-    assert!(rules["advisories"]["ignore"].as_array().is_some_and(Vec::is_empty));
-    let banned: Vec<_> =
-        rules["bans"]["deny"].as_array().expect("a list").iter().map(|b| b["crate"].as_str()).collect();
+    assert!(
+        rules["sources"]["allow-git"]
+            .as_array()
+            .is_some_and(Vec::is_empty)
+    );
+    assert!(
+        rules["advisories"]["ignore"]
+            .as_array()
+            .is_some_and(Vec::is_empty)
+    );
+    let banned: Vec<_> = rules["bans"]["deny"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|b| b["crate"].as_str())
+        .collect();
     for name in ["openssl", "openssl-sys", "native-tls"] {
         assert!(banned.contains(&Some(name)), "{name}");
     }
@@ -33,7 +45,11 @@ fn the_lock_file_names_one_source() {
             continue;
         }
         let source = package.get("source").and_then(toml::Value::as_str);
-        assert_eq!(source, Some("registry+https://github.com/rust-lang/crates.io-index"), "{name}");
+        assert_eq!(
+            source,
+            Some("registry+https://github.com/rust-lang/crates.io-index"),
+            "{name}"
+        );
         assert!(package.get("checksum").is_some(), "{name}");
     }
 }

@@ -31,18 +31,26 @@ fn yaml(path: &str) -> Vec<Value> {
 
 /// Returns the ports of the annotated example configuration: the client port and the admin port.
 fn ports() -> (u64, u64) {
-    let file: toml::Table = read("config/samewire.toml").parse().expect("the example is TOML");
+    let file: toml::Table = read("config/samewire.toml")
+        .parse()
+        .expect("the example is TOML");
     let port = |key: &str| {
         let address = file[key].as_str().expect("an address");
-        address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+        address
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok())
+            .expect("a port")
     };
     (port("listen"), port("admin_listen"))
 }
 
 /// Returns the long flags of `samewire serve --help`, without their dashes.
 fn flags() -> Vec<String> {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_samewire")).args(["serve", "--help"]).output().expect("it starts");
+    let output = Command::new(env!("CARGO_BIN_EXE_samewire"))
+        .args(["serve", "--help"])
+        .output()
+        .expect("it starts");
     assert!(output.status.success(), "{output:?}");
     let help = String::from_utf8(output.stdout).expect("UTF-8");
     let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
@@ -55,7 +63,9 @@ fn flags() -> Vec<String> {
 
 /// Fails unless `name` is the variable of a flag of `serve`.
 fn assert_variable(name: &str) {
-    let flag = name.strip_prefix("SAMEWIRE_").unwrap_or_else(|| panic!("{name} is not samewire's"));
+    let flag = name
+        .strip_prefix("SAMEWIRE_")
+        .unwrap_or_else(|| panic!("{name} is not samewire's"));
     let flag = flag.to_ascii_lowercase().replace('_', "-");
     assert!(flags().contains(&flag), "{name}: serve has no --{flag}");
 }
@@ -64,22 +74,41 @@ fn assert_variable(name: &str) {
 fn assert_starts(args: &[String], variables: &BTreeMap<String, String>) {
     assert_eq!(args.first().map(String::as_str), Some("serve"), "{args:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.arg("check").args(&args[1..]).env_clear().envs(variables).current_dir(Path::new("/"));
+    command
+        .arg("check")
+        .args(&args[1..])
+        .env_clear()
+        .envs(variables)
+        .current_dir(Path::new("/"));
     let output = command.output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "samewire check {:?} with {variables:?}: {text}", &args[1..]);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "samewire check {:?} with {variables:?}: {text}",
+        &args[1..]
+    );
 }
 
 /// Fails unless an image is named with a fixed tag.
 fn assert_pinned(image: &str) {
     let tag = image.rsplit_once(':').map(|(_, tag)| tag);
-    assert!(tag.is_some_and(|tag| tag.contains(|c: char| c.is_ascii_digit())), "{image} is not pinned");
+    assert!(
+        tag.is_some_and(|tag| tag.contains(|c: char| c.is_ascii_digit())),
+        "{image} is not pinned"
+    );
 }
 
 /// Returns the strings of a list.
 fn strings(list: &Value) -> Vec<String> {
-    let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
+    let list = list
+        .as_array()
+        .unwrap_or_else(|| panic!("not a list: {list}"));
     list.iter()
-        .map(|item| item.as_str().unwrap_or_else(|| panic!("not a string: {item}")).to_owned())
+        .map(|item| {
+            item.as_str()
+                .unwrap_or_else(|| panic!("not a string: {item}"))
+                .to_owned()
+        })
         .collect()
 }

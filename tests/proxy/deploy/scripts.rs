@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 
 /// Writes an executable that hides the system's program of the same name on the path.
 fn write_program(path: &Path, script: &str) {
-    std::fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("the temporary folder is writable");
+    std::fs::write(path, format!("#!/bin/sh\n{script}\n"))
+        .expect("the temporary folder is writable");
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(path, mode).expect("the file is ours");
 }
@@ -22,10 +23,20 @@ fn a_run_that_a_signal_ends_has_failed() {
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         // If all packages are present, the first step runs cargo to get its version.
         let pipe = folder.path(signal);
-        let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+        let made = Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .expect("mkfifo is there");
         assert!(made.success());
-        write_program(&folder.path("cargo"), &format!("echo begun > '{}'\nexec sleep 600", pipe.display()));
-        let path = format!("{}:{}", folder.folder().display(), std::env::var("PATH").expect("PATH"));
+        write_program(
+            &folder.path("cargo"),
+            &format!("echo begun > '{}'\nexec sleep 600", pipe.display()),
+        );
+        let path = format!(
+            "{}:{}",
+            folder.folder().display(),
+            std::env::var("PATH").expect("PATH")
+        );
         // The caller may have ignored signals, and a shell cannot trap signals that were ignored at its start.
         let mut run = Command::new("env")
             .args(["--default-signal", "bash", "tests/run.sh"])
@@ -40,11 +51,22 @@ fn a_run_that_a_signal_ends_has_failed() {
         let begun = std::fs::read_to_string(&pipe).expect("a pipe");
         assert_eq!(begun, "begun\n");
         let group = format!("-{}", run.id());
-        let sent = Command::new("kill").args(["-s", signal, "--", &group]).status().expect("kill is there");
+        let sent = Command::new("kill")
+            .args(["-s", signal, "--", &group])
+            .status()
+            .expect("kill is there");
         assert!(sent.success());
         let mut output = String::new();
-        run.stdout.take().expect("piped").read_to_string(&mut output).expect("UTF-8");
-        assert_eq!(run.wait().expect("a child").code(), Some(status), "{signal}: {output}");
+        run.stdout
+            .take()
+            .expect("piped")
+            .read_to_string(&mut output)
+            .expect("UTF-8");
+        assert_eq!(
+            run.wait().expect("a child").code(),
+            Some(status),
+            "{signal}: {output}"
+        );
         let last = output.lines().last().unwrap_or_default();
         assert!(
             last.starts_with("== tests/run.sh: FAILED in \"set-up\" after 0 steps"),
@@ -82,7 +104,10 @@ fn without_apt_the_missing_packages_are_named() {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(
         lines,
-        ["installing as root, with apt-get: postgresql libfaketime", "apt-get update -qq"],
+        [
+            "installing as root, with apt-get: postgresql libfaketime",
+            "apt-get update -qq"
+        ],
         "{said}"
     );
 }

@@ -56,7 +56,10 @@ async fn unknown(answer: Script, setup: Setup) -> World {
 /// Returns the line that describes the only upstream.
 async fn upstream_line(world: &World) -> String {
     let answer = world.samewire.admin("/readyz?verbose").await;
-    let line = answer.text().lines().find(|line| line.starts_with("upstream="));
+    let line = answer
+        .text()
+        .lines()
+        .find(|line| line.starts_with("upstream="));
     line.expect("a line for the upstream").to_owned()
 }
 
@@ -65,7 +68,8 @@ async fn becomes(world: &World, what: &[&str]) -> String {
     let mut line = String::new();
     eventually(&format!("{what:?}"), async || {
         line = upstream_line(world).await;
-        what.iter().all(|word| line.split(' ').any(|said| said == *word))
+        what.iter()
+            .all(|word| line.split(' ').any(|said| said == *word))
     })
     .await;
     line
@@ -78,7 +82,9 @@ async fn becomes_ready(world: &World) {
 /// Returns the metric that describes the upstream.
 async fn info(world: &World) -> String {
     let metrics = world.samewire.metrics().await;
-    let mut all = metrics.lines().filter(|line| line.starts_with("samewire_upstream_info{"));
+    let mut all = metrics
+        .lines()
+        .filter(|line| line.starts_with("samewire_upstream_info{"));
     let (one, more) = (all.next().expect("a series").to_owned(), all.next());
     assert_eq!(more, None, "one for each upstream");
     let (_, rest) = one.split_once("\",").expect("the upstream first");
@@ -87,25 +93,46 @@ async fn info(world: &World) -> String {
 
 #[tokio::test]
 async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
-    for (says, expected) in
-        [("0.6.3.post1", "0.6.3.post1"), ("0.21.0", "0.21.0"), ("0.1.dev1+g1a2b3c4", "unknown")]
-    {
+    for (says, expected) in [
+        ("0.6.3.post1", "0.6.3.post1"),
+        ("0.21.0", "0.21.0"),
+        ("0.1.dev1+g1a2b3c4", "unknown"),
+    ] {
         let world = World::start_as(vllm(says), "auto", Setup::new().config(ONCE)).await;
         becomes_ready(&world).await;
-        let word = if expected == "unknown" { "version=unreleased" } else { &format!("version={expected}") };
+        let word = if expected == "unknown" {
+            "version=unreleased"
+        } else {
+            &format!("version={expected}")
+        };
         let line = upstream_line(&world).await;
-        for word in
-            [word, "engine=vllm", "found_by=/v1/models", "version_by=/version", "front_end=own", "ready=yes"]
-        {
+        for word in [
+            word,
+            "engine=vllm",
+            "found_by=/v1/models",
+            "version_by=/version",
+            "front_end=own",
+            "ready=yes",
+        ] {
             assert!(line.split(' ').any(|known| known == word), "{word}: {line}");
         }
         let labels = format!(r#"engine="vllm",version="{expected}",front_end="own"}} 1"#);
         assert_eq!(info(&world).await, labels);
         world.engine.wait_probes("/v1/models", 5).await;
-        assert_eq!(world.engine.probe_count("/version"), 1, "it is not requested again and again");
+        assert_eq!(
+            world.engine.probe_count("/version"),
+            1,
+            "it is not requested again and again"
+        );
         world.samewire.logged(NEWS, 1).await;
         assert!(
-            world.samewire.admin("/readyz").await.text().lines().eq(["ok"]),
+            world
+                .samewire
+                .admin("/readyz")
+                .await
+                .text()
+                .lines()
+                .eq(["ok"]),
             "operators who want more say so"
         );
         world.end().await;
@@ -131,8 +158,15 @@ async fn sglang_tells_its_version_and_parsers_where_it_tells_them() {
             format!("reasoning_parser={}", reasoning.unwrap_or("none")),
             format!("tool_call_parser={}", tools.unwrap_or("none")),
         ];
-        becomes(&world, &expected.iter().map(String::as_str).collect::<Vec<_>>()).await;
-        assert!(world.engine.probe_count("/health") > 0 && world.engine.probe_count("/health_generate") == 0);
+        becomes(
+            &world,
+            &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
+        .await;
+        assert!(
+            world.engine.probe_count("/health") > 0
+                && world.engine.probe_count("/health_generate") == 0
+        );
         world.end().await;
     }
 }
@@ -140,12 +174,42 @@ async fn sglang_tells_its_version_and_parsers_where_it_tells_them() {
 #[tokio::test]
 async fn other_engines_are_known_too() {
     for (owner, place, says, expected) in [
-        ("tensorrt_llm", "/version", version("1.2.0"), ["engine=tensorrt_llm", "version=1.2.0"]),
-        ("llamacpp", "/version", version("1.2.0"), ["engine=llamacpp", "version=unknown"]),
-        ("lmdeploy", "/version", version("1.2.0"), ["engine=lmdeploy", "version=unknown"]),
-        ("library", "/api/version", version("0.12.3"), ["engine=ollama", "version=0.12.3"]),
-        ("somebody", "/api/version", version("0.12.3"), ["engine=ollama", "found_by=/api/version"]),
-        ("somebody", "/version", version("0.21.0"), ["engine=auto", "version=unknown"]),
+        (
+            "tensorrt_llm",
+            "/version",
+            version("1.2.0"),
+            ["engine=tensorrt_llm", "version=1.2.0"],
+        ),
+        (
+            "llamacpp",
+            "/version",
+            version("1.2.0"),
+            ["engine=llamacpp", "version=unknown"],
+        ),
+        (
+            "lmdeploy",
+            "/version",
+            version("1.2.0"),
+            ["engine=lmdeploy", "version=unknown"],
+        ),
+        (
+            "library",
+            "/api/version",
+            version("0.12.3"),
+            ["engine=ollama", "version=0.12.3"],
+        ),
+        (
+            "somebody",
+            "/api/version",
+            version("0.12.3"),
+            ["engine=ollama", "found_by=/api/version"],
+        ),
+        (
+            "somebody",
+            "/version",
+            version("0.21.0"),
+            ["engine=auto", "version=unknown"],
+        ),
     ] {
         let engine = Engine::script(Script::answer("a", 1)).await;
         engine.set_models(listed(owner));
@@ -171,7 +235,8 @@ async fn probes_of_a_gateway_cost_nothing() {
             if knows {
                 engine.set_route("/health/liveliness", Script::ok("\"I'm alive!\""));
             }
-            let world = World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
+            let world =
+                World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
             becomes_ready(&world).await;
             let expected = if knows {
                 ["engine=litellm", "found_by=/health/liveliness"]
@@ -203,7 +268,9 @@ async fn what_lists_no_models_has_a_health_check() {
     let world = World::start_as(engine, "generic", Setup::new().config(QUICK).allow_errors()).await;
     becomes_ready(&world).await;
     assert!(world.engine.probe_count("/health") > 0);
-    world.engine.set_health(Script::new().whole("500 Internal Server Error", "", ""));
+    world
+        .engine
+        .set_health(Script::new().whole("500 Internal Server Error", "", ""));
     becomes(&world, &["ready=no"]).await;
     world.end().await;
 }
@@ -215,11 +282,31 @@ async fn the_front_end_in_rust_is_told_from_the_usual_one() {
     let missing = || without_server_header("404 Not Found", "");
     for (of, server, responses, front) in [
         ("0.22.1", None, missing(), "rust"),
-        ("0.22.1", None, without_server_header("401 Unauthorized", ""), "rust"),
-        ("0.22.1", None, without_server_header("405 Method Not Allowed", "{}"), "own"),
-        ("0.22.1", None, without_server_header("404 Not Found", r#"{"detail":"Not Found"}"#), "own"),
+        (
+            "0.22.1",
+            None,
+            without_server_header("401 Unauthorized", ""),
+            "rust",
+        ),
+        (
+            "0.22.1",
+            None,
+            without_server_header("405 Method Not Allowed", "{}"),
+            "own",
+        ),
+        (
+            "0.22.1",
+            None,
+            without_server_header("404 Not Found", r#"{"detail":"Not Found"}"#),
+            "own",
+        ),
         ("0.22.1", Some("gateway"), missing(), "rust"),
-        ("0.22.1", Some("gateway"), without_server_header("401 Unauthorized", ""), "own"),
+        (
+            "0.22.1",
+            Some("gateway"),
+            without_server_header("401 Unauthorized", ""),
+            "own",
+        ),
         ("0.22.1", Some("uvicorn"), missing(), "own"),
         ("0.9.2", None, missing(), "own"),
     ] {
@@ -237,7 +324,10 @@ async fn the_front_end_in_rust_is_told_from_the_usual_one() {
         let world = World::start_as(engine, "auto", Setup::new().config(ONCE)).await;
         becomes_ready(&world).await;
         let line = becomes(&world, &[&format!("version={of}")]).await;
-        assert!(line.contains(&format!("front_end={front}")), "{of} {server:?}: {line}");
+        assert!(
+            line.contains(&format!("front_end={front}")),
+            "{of} {server:?}: {line}"
+        );
         world.end().await;
     }
 }
@@ -246,27 +336,57 @@ async fn the_front_end_in_rust_is_told_from_the_usual_one() {
 async fn an_engine_that_refuses_probes_is_identified_by_other_routes() {
     let world = unknown(Script::answer("a", 1), Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
-    becomes(&world, &["engine=auto", "found_by=nothing", "version=unknown"]).await;
+    becomes(
+        &world,
+        &["engine=auto", "found_by=nothing", "version=unknown"],
+    )
+    .await;
     world.engine.set_route("/version", version("0.10.2"));
     world.engine.wait_probes("/v1/models", 4).await;
     becomes(&world, &["engine=auto"]).await;
-    let metrics = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 0.0\n";
-    world.engine.set_route("/metrics", Script::new().whole("200 OK", "text/plain", metrics));
-    becomes(&world, &["engine=vllm", "found_by=/metrics", "version=0.10.2"]).await;
+    let metrics =
+        "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 0.0\n";
+    world.engine.set_route(
+        "/metrics",
+        Script::new().whole("200 OK", "text/plain", metrics),
+    );
+    becomes(
+        &world,
+        &["engine=vllm", "found_by=/metrics", "version=0.10.2"],
+    )
+    .await;
     // Another engine replaces the first.
     world.engine.set_route("/metrics", unauthorized());
     world.engine.set_route("/version", unauthorized());
-    world.engine.set_route("/server_info", server_info("0.5.12", Some("qwen3"), None));
-    becomes(&world, &["engine=sglang", "found_by=/server_info", "version=0.5.12", "reasoning_parser=qwen3"])
-        .await;
+    world
+        .engine
+        .set_route("/server_info", server_info("0.5.12", Some("qwen3"), None));
+    becomes(
+        &world,
+        &[
+            "engine=sglang",
+            "found_by=/server_info",
+            "version=0.5.12",
+            "reasoning_parser=qwen3",
+        ],
+    )
+    .await;
     world.engine.set_route("/server_info", unauthorized());
-    becomes(&world, &["engine=auto", "found_by=nothing", "version=unknown"]).await;
+    becomes(
+        &world,
+        &["engine=auto", "found_by=nothing", "version=unknown"],
+    )
+    .await;
     world.end().await;
 }
 
 /// Returns a stream of these events.
 fn stream(events: &[&str]) -> Script {
-    events.iter().fold(Script::new().head_sse(), |script, event| script.ev(event)).done().end()
+    events
+        .iter()
+        .fold(Script::new().head_sse(), |script, event| script.ev(event))
+        .done()
+        .end()
 }
 
 const ROLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}"#;
@@ -280,10 +400,21 @@ async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
     for (events, expected) in [
         (
             &[ROLE, VLLM, VLLM_USAGE][..],
-            &["engine=vllm", "found_by=answers", "version=0.21.0", "version_by=answers"][..],
+            &[
+                "engine=vllm",
+                "found_by=answers",
+                "version=0.21.0",
+                "version_by=answers",
+            ][..],
         ),
-        (&[ROLE, VLLM], &["engine=vllm", "found_by=answers", "version=unknown"]),
-        (&[SGLANG, SGLANG_END], &["engine=sglang", "found_by=answers", "version=unknown"]),
+        (
+            &[ROLE, VLLM],
+            &["engine=vllm", "found_by=answers", "version=unknown"],
+        ),
+        (
+            &[SGLANG, SGLANG_END],
+            &["engine=sglang", "found_by=answers", "version=unknown"],
+        ),
     ] {
         let world = unknown(stream(events), Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
@@ -300,10 +431,17 @@ async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
 #[tokio::test]
 async fn what_a_model_says_names_no_engine() {
     let says = r#"{"matched_stop": 1, "matched_stop":null,"system_fingerprint":"vllm-9.9.9-x","stop_reason":"id":"chatcmpl-"#;
-    let world = unknown(Script::stream().text(says).stop(), Setup::new().config(QUICK)).await;
+    let world = unknown(
+        Script::stream().text(says).stop(),
+        Setup::new().config(QUICK),
+    )
+    .await;
     becomes_ready(&world).await;
     world.engine.wait_probes("/v1/models", 3).await;
-    assert!(world.stream("").await.text().contains("matched_stop"), "the words went through");
+    assert!(
+        world.stream("").await.text().contains("matched_stop"),
+        "the words went through"
+    );
     world.engine.wait_probes("/v1/models", 3).await;
     becomes(&world, &["engine=auto", "version=unknown"]).await;
     world.end().await;
@@ -318,13 +456,18 @@ async fn another_version_under_the_same_address_is_noticed() {
     for of in ["0.32.0", "0.6.3.post1"] {
         world.engine.set_route("/version", version(of));
         becomes(&world, &[&format!("version={of}"), "engine=vllm"]).await;
-        assert_eq!(info(&world).await, format!(r#"engine="vllm",version="{of}",front_end="own"}} 1"#));
+        assert_eq!(
+            info(&world).await,
+            format!(r#"engine="vllm",version="{of}",front_end="own"}} 1"#)
+        );
         assert_eq!(world.stream("").await.head.status, 200);
     }
     // Another engine: nothing known of the first one is kept.
     world.engine.set_models(listed("sglang"));
     becomes(&world, &["engine=sglang", "version=unknown"]).await;
-    world.engine.set_route("/get_server_info", server_info("0.4.9", None, None));
+    world
+        .engine
+        .set_route("/get_server_info", server_info("0.4.9", None, None));
     becomes(&world, &["engine=sglang", "version=0.4.9"]).await;
     world.engine.wait_probes("/v1/models", 5).await;
     // Each change once.
@@ -335,13 +478,22 @@ async fn another_version_under_the_same_address_is_noticed() {
 /// An engine is identified again after an outage, because it may be another one.
 #[tokio::test]
 async fn an_engine_is_identified_again_after_an_outage() {
-    let world = World::start_as(vllm("0.21.0"), "auto", Setup::new().config(ONCE).allow_errors()).await;
+    let world = World::start_as(
+        vllm("0.21.0"),
+        "auto",
+        Setup::new().config(ONCE).allow_errors(),
+    )
+    .await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
-    world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+    world
+        .engine
+        .set_health(Script::new().whole("503 Service Unavailable", "", ""));
     becomes(&world, &["ready=no", "version=0.21.0"]).await;
     world.engine.set_route("/version", version("0.32.0"));
-    world.engine.set_health(Script::new().whole("200 OK", "", ""));
+    world
+        .engine
+        .set_health(Script::new().whole("200 OK", "", ""));
     becomes(&world, &["ready=yes", "version=0.32.0"]).await;
     world.end().await;
 }
@@ -386,9 +538,15 @@ async fn identification_does_not_affect_health() {
         // One of them has certainly begun after it was ready, and has ended.
         world.engine.wait_probes("/v1/models", 2).await;
         let line = upstream_line(&world).await;
-        assert!(line.contains("ready=yes engine=sglang") && !line.contains("CANARY"), "{line}");
+        assert!(
+            line.contains("ready=yes engine=sglang") && !line.contains("CANARY"),
+            "{line}"
+        );
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
-        assert_eq!(info(&world).await, r#"engine="sglang",version="unknown",front_end="own"} 1"#);
+        assert_eq!(
+            info(&world).await,
+            r#"engine="sglang",version="unknown",front_end="own"} 1"#
+        );
         world.end().await;
     }
 }
@@ -400,7 +558,11 @@ async fn a_configured_engine_stays_what_it_is() {
     engine.set_route("/server_info", server_info("0.5.12", Some("qwen3"), None));
     let world = World::start_as(engine, "sglang", Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
-    becomes(&world, &["engine=sglang", "found_by=configuration", "version=0.5.12"]).await;
+    becomes(
+        &world,
+        &["engine=sglang", "found_by=configuration", "version=0.5.12"],
+    )
+    .await;
     world.end().await;
     let world = World::start_as(vllm("0.21.0"), "generic", Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
@@ -415,15 +577,23 @@ async fn a_configured_engine_stays_what_it_is() {
 async fn an_engines_own_key_goes_with_what_it_is_asked_and_nobody_elses() {
     let folder = Folder::new();
     let keys = folder.key("sk-CANARY-detection");
-    for (setup, expected) in
-        [(Setup::new().upstream_keys(&keys), Some("Bearer sk-CANARY-detection")), (Setup::new(), None)]
-    {
+    for (setup, expected) in [
+        (
+            Setup::new().upstream_keys(&keys),
+            Some("Bearer sk-CANARY-detection"),
+        ),
+        (Setup::new(), None),
+    ] {
         let world = World::start_as(vllm("0.21.0"), "auto", setup.config(QUICK)).await;
         becomes_ready(&world).await;
         becomes(&world, &["version=0.21.0"]).await;
         world.stream("").await;
         let probes = world.engine.probes();
-        assert!(probes.iter().all(|probe| probe.header("authorization") == expected));
+        assert!(
+            probes
+                .iter()
+                .all(|probe| probe.header("authorization") == expected)
+        );
         world.end().await;
     }
 }

@@ -25,9 +25,14 @@ fn told(answer: &str) -> (String, String) {
         reasoning.push_str(thought.as_str().unwrap_or_default());
         text.push_str(said.as_str().unwrap_or_default());
     };
-    let data = answer.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+    let data = answer
+        .lines()
+        .map(|line| line.strip_prefix("data: ").unwrap_or(line));
     for frame in data.filter_map(|data| serde_json::from_str::<Value>(data).ok()) {
-        for holder in [&frame["choices"][0]["delta"], &frame["choices"][0]["message"]] {
+        for holder in [
+            &frame["choices"][0]["delta"],
+            &frame["choices"][0]["message"],
+        ] {
             add(&holder["reasoning"], &holder["content"]);
         }
         match frame["type"].as_str().unwrap_or_default() {
@@ -41,8 +46,11 @@ fn told(answer: &str) -> (String, String) {
         }
         for item in frame["output"].as_array().into_iter().flatten() {
             let part = &item["content"][0]["text"];
-            let (thought, said) =
-                if item["type"] == "reasoning" { (part, &Value::Null) } else { (&Value::Null, part) };
+            let (thought, said) = if item["type"] == "reasoning" {
+                (part, &Value::Null)
+            } else {
+                (&Value::Null, part)
+            };
             add(thought, said);
         }
     }
@@ -65,7 +73,10 @@ fn script(messages: &[Value], finish: &str, stream: bool) -> Script {
         script = script.ev(&envelope("chat.completion.chunk", choice));
     }
     let end = json!({"index": 0, "delta": {}, "finish_reason": finish});
-    script.ev(&envelope("chat.completion.chunk", end)).done().end()
+    script
+        .ev(&envelope("chat.completion.chunk", end))
+        .done()
+        .end()
 }
 
 #[tokio::test]
@@ -102,7 +113,11 @@ async fn texts_in_lists_of_parts() {
 /// A finish word that names a failure is an error to every client, one that names a limit or a filter no natural end.
 #[tokio::test]
 async fn finish_words_of_other_services() {
-    const FAILS: [&str; 3] = ["\"code\":\"upstream_aborted\"", "response.failed", "\"type\":\"error\""];
+    const FAILS: [&str; 3] = [
+        "\"code\":\"upstream_aborted\"",
+        "response.failed",
+        "\"type\":\"error\"",
+    ];
     const FILTERED: [&str; 3] = [
         "\"finish_reason\":\"content_filter\"",
         "\"reason\":\"content_filter\"",
@@ -128,8 +143,16 @@ async fn finish_words_of_other_services() {
                 let answer = world.request(&question).await;
                 // A whole response that fails is an HTTP error.
                 let fails_whole = expected == "response.failed" && !stream;
-                let expected = if fails_whole { "upstream_aborted" } else { expected };
-                assert!(answer.text().contains(expected), "{word} {stream}: {}", answer.text());
+                let expected = if fails_whole {
+                    "upstream_aborted"
+                } else {
+                    expected
+                };
+                assert!(
+                    answer.text().contains(expected),
+                    "{word} {stream}: {}",
+                    answer.text()
+                );
             }
             world.end().await;
         }
@@ -144,13 +167,25 @@ async fn errors_in_a_field_of_their_own() {
         let choice = json!({"index": 0, "delta": {"content": "Half of"}, "finish_reason": null});
         let chunk = json!({"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]});
         let error = json!({"code": 500, "message": said, "type": "server_error"});
-        Script::new().head_sse().ev(&chunk.to_string()).chunk(format!("error: {error}\n\n")).end()
+        Script::new()
+            .head_sse()
+            .ev(&chunk.to_string())
+            .chunk(format!("error: {error}\n\n"))
+            .end()
     });
-    let world = World::start(engine.await, Setup::new().config("[wire]\nengine_errors = \"pass\"\n")).await;
+    let world = World::start(
+        engine.await,
+        Setup::new().config("[wire]\nengine_errors = \"pass\"\n"),
+    )
+    .await;
     for question in questions(true) {
         let answer = world.request(&question).await;
         assert_eq!(told(answer.text()).1, "Half of");
-        assert!(answer.text().contains(&format!("\"message\":\"{said}\"")), "{}", answer.text());
+        assert!(
+            answer.text().contains(&format!("\"message\":\"{said}\"")),
+            "{}",
+            answer.text()
+        );
     }
     world.end().await;
 }
@@ -160,7 +195,8 @@ async fn errors_in_a_field_of_their_own() {
 async fn quotas_of_engines_in_the_older_dialect() {
     let error = json!({"error": {"message": "You exceeded your current quota.", "type": "insufficient_quota", "param": null, "code": "insufficient_quota"}});
     let engine =
-        Engine::answering(move |_| Script::new().json("429 Too Many Requests", &error.to_string())).await;
+        Engine::answering(move |_| Script::new().json("429 Too Many Requests", &error.to_string()))
+            .await;
     let world = World::start(engine, Setup::new()).await;
     let older = |request: Request| request.header("x-samewire-dialect", "codex-legacy");
     for stream in [true, false] {
@@ -170,11 +206,17 @@ async fn quotas_of_engines_in_the_older_dialect() {
             (older(responses), "quota_exceeded"),
             (older(chat), "insufficient_quota"),
         ] {
-            assert_eq!(world.request(&request).await.failure(), format!("429 insufficient_quota {code}"));
+            assert_eq!(
+                world.request(&request).await.failure(),
+                format!("429 insufficient_quota {code}")
+            );
         }
     }
-    let mut socket = Socket::open_with(world.proxy(), &older(Socket::request("/v1/responses"))).await;
-    socket.send(r#"{"type":"response.create","model":"m","input":"hi"}"#).await;
+    let mut socket =
+        Socket::open_with(world.proxy(), &older(Socket::request("/v1/responses"))).await;
+    socket
+        .send(r#"{"type":"response.create","model":"m","input":"hi"}"#)
+        .await;
     let refused = socket.message().await;
     assert_eq!(refused["error"]["code"], "quota_exceeded", "{refused}");
     world.end().await;

@@ -36,25 +36,58 @@ fn requests() -> Vec<(&'static str, Request)> {
     vec![
         ("chat stream", Request::stream("")),
         ("chat", Request::plain("")),
-        ("completions", post("/v1/completions", format!(r#"{{"model":"m","prompt":"{PROMPT}"}}"#))),
+        (
+            "completions",
+            post(
+                "/v1/completions",
+                format!(r#"{{"model":"m","prompt":"{PROMPT}"}}"#),
+            ),
+        ),
         (
             "responses stream",
-            post("/v1/responses", format!(r#"{{"model":"m","input":"{PROMPT}","stream":true}}"#)),
+            post(
+                "/v1/responses",
+                format!(r#"{{"model":"m","input":"{PROMPT}","stream":true}}"#),
+            ),
         ),
-        ("responses", post("/v1/responses", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
-        ("embeddings", post("/v1/embeddings", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
-        ("relayed", post("/score", format!(r#"{{"model":"m","text_1":"{PROMPT}"}}"#))),
+        (
+            "responses",
+            post(
+                "/v1/responses",
+                format!(r#"{{"model":"m","input":"{PROMPT}"}}"#),
+            ),
+        ),
+        (
+            "embeddings",
+            post(
+                "/v1/embeddings",
+                format!(r#"{{"model":"m","input":"{PROMPT}"}}"#),
+            ),
+        ),
+        (
+            "relayed",
+            post("/score", format!(r#"{{"model":"m","text_1":"{PROMPT}"}}"#)),
+        ),
     ]
 }
 
 /// Returns the message and the request id of an error.
 fn refusal(answer: &Answer) -> (String, String) {
-    (answer.fault().message, answer.head.header("x-request-id").unwrap().to_owned())
+    (
+        answer.fault().message,
+        answer.head.header("x-request-id").unwrap().to_owned(),
+    )
 }
 
 /// Returns the log line of a request.
 async fn line(world: &World, request_id: &str) -> Value {
-    let find = || world.samewire.request_lines().into_iter().find(|line| line.contains(request_id));
+    let find = || {
+        world
+            .samewire
+            .request_lines()
+            .into_iter()
+            .find(|line| line.contains(request_id))
+    };
     until("the request's line", || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
@@ -88,23 +121,39 @@ async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest(
 #[tokio::test]
 async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
     let refused = format!("Bad path /opt/vllm/worker.py, see /v1/models: {PROMPT}");
-    let (hidden, class) =
-        (format!("Bad path …, see /v1/models: {PROMPT}"), "The engine refused the request.");
+    let (hidden, class) = (
+        format!("Bad path …, see /v1/models: {PROMPT}"),
+        "The engine refused the request.",
+    );
     for (policy, status, message, expected) in [
         ("auto", "400 Bad Request", refused.as_str(), hidden.as_str()),
         ("pass", "400 Bad Request", &refused, &refused),
         ("mask", "400 Bad Request", &refused, class),
         ("redact_4xx", "400 Bad Request", &refused, &hidden),
         ("redact", "503 Service Unavailable", TRACE, REDACTED),
-        ("redact_4xx", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
+        (
+            "redact_4xx",
+            "503 Service Unavailable",
+            TRACE,
+            "The upstream engine is overloaded.",
+        ),
         ("pass", "503 Service Unavailable", TRACE, TRACE),
-        ("mask", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
+        (
+            "mask",
+            "503 Service Unavailable",
+            TRACE,
+            "The upstream engine is overloaded.",
+        ),
     ] {
-        let setup = Setup::new().allow_errors().set(&format!("engine_errors={policy}"));
+        let setup = Setup::new()
+            .allow_errors()
+            .set(&format!("engine_errors={policy}"));
         let world = World::start(failing_engine(status, message), setup).await;
         for (what, request) in requests() {
             let told = world.request(&request).await.fault().message;
-            let rest = told.strip_prefix(expected).unwrap_or_else(|| panic!("{policy} {what}: {told}"));
+            let rest = told
+                .strip_prefix(expected)
+                .unwrap_or_else(|| panic!("{policy} {what}: {told}"));
             assert_eq!(
                 rest.is_empty(),
                 expected != class && !expected.starts_with("The upstream"),
@@ -119,12 +168,18 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
 #[tokio::test]
 async fn clients_of_the_same_machine_read_the_engines_text() {
     let with_key = Setup::new().allow_errors().config(&entry(KEY, ""));
-    for (setup, expected) in [(Setup::new().allow_errors(), REDACTED), (with_key, INTERNAL)] {
+    for (setup, expected) in [
+        (Setup::new().allow_errors(), REDACTED),
+        (with_key, INTERNAL),
+    ] {
         let world = World::start(failing_engine("500 Internal Server Error", TRACE), setup).await;
         for (what, request) in requests() {
             let told = world.request(&request).await.fault().message;
             assert!(told.starts_with(expected), "{what}: {told}");
-            assert!(!told.contains("/opt/vllm") && !told.contains("10.1.2.3"), "{what}: {told}");
+            assert!(
+                !told.contains("/opt/vllm") && !told.contains("10.1.2.3"),
+                "{what}: {told}"
+            );
         }
         world.end().await;
     }
@@ -146,7 +201,8 @@ async fn the_text_before_a_line_of_source_stays() {
         let script = Script::new().json("400 Bad Request", body);
         let (message, id) =
             refusal(&World::answer(script, Setup::new().allow_errors(), &requests()[1].1).await);
-        let rest = format!("The rest of the engine's message is in the log, under request id {id}.");
+        let rest =
+            format!("The rest of the engine's message is in the log, under request id {id}.");
         assert_eq!(message, format!("1 validation error:\n  {error}\n{rest}"));
     }
 }
@@ -162,8 +218,12 @@ async fn errors_in_a_stream_are_told_by_their_class() {
         let id = answer.head.header("x-request-id").unwrap().to_owned();
         assert_eq!(answer.head.status, 200, "{what}");
         let text = answer.text();
-        let message = format!("{INTERNAL} The engine's own message is in the log, under request id {id}.");
-        assert!(text.contains(&message) && !text.contains("/opt/vllm"), "{what}: {text}");
+        let message =
+            format!("{INTERNAL} The engine's own message is in the log, under request id {id}.");
+        assert!(
+            text.contains(&message) && !text.contains("/opt/vllm"),
+            "{what}: {text}"
+        );
         let line = line(&world, &id).await;
         assert_eq!(line["engine_error"], TRACE, "{what}: {line}");
         assert_eq!(line["engine_status"], Value::Null, "{what}: {line}");
@@ -173,11 +233,20 @@ async fn errors_in_a_stream_are_told_by_their_class() {
 
 #[tokio::test]
 async fn errors_on_a_websocket_are_told_by_their_class() {
-    let world = World::start(failing_engine("500 Internal Server Error", TRACE), masking()).await;
+    let world = World::start(
+        failing_engine("500 Internal Server Error", TRACE),
+        masking(),
+    )
+    .await;
     let mut socket = Socket::open(world.proxy()).await;
-    socket.send(&crate::responses::socket::prompted("m", "")).await;
+    socket
+        .send(&crate::responses::socket::prompted("m", ""))
+        .await;
     let said = socket.text().await;
-    assert!(said.contains(INTERNAL) && !said.contains("/opt/vllm"), "{said}");
+    assert!(
+        said.contains(INTERNAL) && !said.contains("/opt/vllm"),
+        "{said}"
+    );
     drop(socket);
     world.end().await;
 }
@@ -188,13 +257,20 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     let folder = Folder::new();
     let own_key = folder.key("own-key");
     let engine =
-        Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
+        Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#))
+            .await;
     let world = World::start(engine, Setup::new().allow_errors().upstream_keys(&own_key)).await;
     let answer = world.stream("").await;
     let (message, id) = refusal(&answer);
-    assert_eq!((answer.head.status, message.as_str()), (502, "The upstream engine refused the proxy."));
+    assert_eq!(
+        (answer.head.status, message.as_str()),
+        (502, "The upstream engine refused the proxy.")
+    );
     let line = line(&world, &id).await;
-    assert_members(&line, &json!({"engine_status": 401, "engine_error": "key has expired"}));
+    assert_members(
+        &line,
+        &json!({"engine_status": 401, "engine_error": "key has expired"}),
+    );
     assert!(!line.to_string().contains(KEY), "{line}");
     world.end().await;
 }
@@ -205,11 +281,18 @@ async fn clients_do_not_read_samewires_key() {
     let folder = Folder::new();
     let own_key = folder.key("key.of/samewire");
     let plain = error("key.of/samewire is over its limit");
-    let [php, dotnet] = [("/", "\\/"), ("key.", "key\\u002E")].map(|(from, to)| plain.replace(from, to));
+    let [php, dotnet] =
+        [("/", "\\/"), ("key.", "key\\u002E")].map(|(from, to)| plain.replace(from, to));
     // An error of status 200 is one, too, except on routes that are relayed byte for byte.
-    let statuses = ["200 OK", "400 Bad Request", "429 Too Many Requests", "500 Internal Server Error"];
-    let told =
-        [plain, php, dotnet].into_iter().flat_map(|told| statuses.map(|status| (status, told.clone())));
+    let statuses = [
+        "200 OK",
+        "400 Bad Request",
+        "429 Too Many Requests",
+        "500 Internal Server Error",
+    ];
+    let told = [plain, php, dotnet]
+        .into_iter()
+        .flat_map(|told| statuses.map(|status| (status, told.clone())));
     for (status, told) in told {
         let engine = Engine::script(Script::new().json(status, &told)).await;
         let setup = Setup::new().allow_errors().upstream_keys(&own_key);
@@ -219,7 +302,10 @@ async fn clients_do_not_read_samewires_key() {
                 continue;
             }
             let text = world.request(&request).await.text().to_owned();
-            assert!(text.contains("message\":\"[…] is over its limit"), "{name} {text}");
+            assert!(
+                text.contains("message\":\"[…] is over its limit"),
+                "{name} {text}"
+            );
         }
         world.end().await;
     }
@@ -233,21 +319,36 @@ async fn the_log_repeats_no_key_that_an_engine_repeats() {
     let own_key = folder.key("key.of.samewire");
     let said = error("the keys key_of_the_client and key.of.samewire have expired");
     let in_stream = said.clone();
-    let engine = Engine::answering(move |attempt| match attempt.text().contains("\"stream\":true") {
-        true => Script::stream().text("a").ev(&in_stream).done().end(),
-        false => Script::new().json("400 Bad Request", &said),
-    });
+    let engine =
+        Engine::answering(
+            move |attempt| match attempt.text().contains("\"stream\":true") {
+                true => Script::stream().text("a").ev(&in_stream).done().end(),
+                false => Script::new().json("400 Bad Request", &said),
+            },
+        );
     let setup = Setup::new().allow_errors().upstream_keys(&own_key);
     let world = World::start(engine.await, setup.set("engine_errors=pass")).await;
-    let streams = requests().into_iter().filter(|(name, _)| name.ends_with("stream"));
-    let requests = streams.map(|(_, request)| request).chain([Request::plain("")]);
+    let streams = requests()
+        .into_iter()
+        .filter(|(name, _)| name.ends_with("stream"));
+    let requests = streams
+        .map(|(_, request)| request)
+        .chain([Request::plain("")]);
     for request in requests {
-        let request = request.without("authorization").header("authorization", "Bearer key_of_the_client");
+        let request = request
+            .without("authorization")
+            .header("authorization", "Bearer key_of_the_client");
         let answer = world.request(&request).await;
         let text = answer.text();
-        assert!(text.contains("and […] have expired") && !text.contains("key.of.samewire"), "{text}");
+        assert!(
+            text.contains("and […] have expired") && !text.contains("key.of.samewire"),
+            "{text}"
+        );
         let line = line(&world, answer.head.header("x-request-id").unwrap()).await;
-        assert_eq!(line["engine_error"], "the keys […] and […] have expired", "{line}");
+        assert_eq!(
+            line["engine_error"], "the keys […] and […] have expired",
+            "{line}"
+        );
     }
     world.end().await;
 }

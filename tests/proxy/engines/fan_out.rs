@@ -16,7 +16,10 @@ const RUST: &str = "front_end = \"rust\"\nengine_version = \"0.22.0\"";
 /// Returns the choice that an upstream request is for.
 fn choice_of(attempt: &Attempt) -> usize {
     let id = attempt.header("x-request-id").expect("an id");
-    id.rsplit('-').next().and_then(|choice| choice.parse().ok()).expect("the choice at its end")
+    id.rsplit('-')
+        .next()
+        .and_then(|choice| choice.parse().ok())
+        .expect("the choice at its end")
 }
 
 fn streams(attempt: &Attempt) -> bool {
@@ -53,22 +56,41 @@ trait OfChoice {
 
 impl OfChoice for Script {
     fn says(self, choice: usize, text: &str) -> Self {
-        self.ev(&delta(choice, &format!(r#"{{"content":{}}}"#, json_string(text)), "null"))
+        self.ev(&delta(
+            choice,
+            &format!(r#"{{"content":{}}}"#, json_string(text)),
+            "null",
+        ))
     }
 
     fn begins(self, choice: usize) -> Self {
-        self.head_sse().ev(&delta(choice, r#"{"role":"assistant","content":""}"#, "null"))
+        self.head_sse().ev(&delta(
+            choice,
+            r#"{"role":"assistant","content":""}"#,
+            "null",
+        ))
     }
 
     fn ends(self, choice: usize) -> Self {
-        let usage = object(choice, "chat.completion.chunk", &format!(r#""choices":[],{}"#, usage(choice)));
-        self.ev(&delta(choice, "{}", "\"stop\"")).ev(&usage).done().end()
+        let usage = object(
+            choice,
+            "chat.completion.chunk",
+            &format!(r#""choices":[],{}"#, usage(choice)),
+        );
+        self.ev(&delta(choice, "{}", "\"stop\""))
+            .ev(&usage)
+            .done()
+            .end()
     }
 }
 
 fn stream(choice: usize) -> Script {
     let text = |n| format!("{choice}.{n} ");
-    Script::new().begins(choice).says(choice, &text(0)).says(choice, &text(1)).ends(choice)
+    Script::new()
+        .begins(choice)
+        .says(choice, &text(0))
+        .says(choice, &text(1))
+        .ends(choice)
 }
 
 fn whole(choice: usize) -> Script {
@@ -79,10 +101,17 @@ fn whole(choice: usize) -> Script {
 
 fn good(attempt: &Attempt) -> Script {
     let choice = choice_of(attempt);
-    if streams(attempt) { stream(choice) } else { whole(choice) }
+    if streams(attempt) {
+        stream(choice)
+    } else {
+        whole(choice)
+    }
 }
 
-async fn world(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, setup: Setup) -> World {
+async fn world(
+    answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
+    setup: Setup,
+) -> World {
     let setup = setup.upstream_keys(&format!("engine = \"vllm\"\n{RUST}"));
     World::start(Engine::answering(answering), setup).await
 }
@@ -102,20 +131,35 @@ impl StreamContent {
     fn of(text: &str) -> Self {
         let mut told = Self::default();
         let mut head = None;
-        for event in text.strip_suffix("\n\n").expect("whole events").split("\n\n") {
+        for event in text
+            .strip_suffix("\n\n")
+            .expect("whole events")
+            .split("\n\n")
+        {
             assert!(told.error.is_none() && !told.done, "after the end: {event}");
             if let Some(error) = event.strip_prefix("event: error\ndata: ") {
                 told.error = Some(serde_json::from_str(error).expect("JSON"));
                 continue;
             }
-            let data = event.strip_prefix("data: ").unwrap_or_else(|| panic!("{event}"));
+            let data = event
+                .strip_prefix("data: ")
+                .unwrap_or_else(|| panic!("{event}"));
             if data == "[DONE]" {
                 told.done = true;
                 continue;
             }
             let chunk: Value = serde_json::from_str(data).expect("JSON");
-            let of = json!([chunk["id"], chunk["created"], chunk["model"], chunk["object"]]);
-            assert_eq!(head.get_or_insert_with(|| of.clone()), &of, "one id, one time, one model");
+            let of = json!([
+                chunk["id"],
+                chunk["created"],
+                chunk["model"],
+                chunk["object"]
+            ]);
+            assert_eq!(
+                head.get_or_insert_with(|| of.clone()),
+                &of,
+                "one id, one time, one model"
+            );
             assert!(told.usage.is_none(), "usage is last");
             let Some(choice) = chunk["choices"].get(0) else {
                 told.usage = Some(chunk["usage"].clone());
@@ -125,11 +169,23 @@ impl StreamContent {
             let known = told.choices.len() as u64;
             let frames = told.choices.entry(index).or_default();
             if frames.is_empty() {
-                assert_eq!((index, &choice["delta"]["role"]), (known, &json!("assistant")), "{chunk}");
+                assert_eq!(
+                    (index, &choice["delta"]["role"]),
+                    (known, &json!("assistant")),
+                    "{chunk}"
+                );
             } else {
-                assert_eq!(choice["delta"]["role"], Value::Null, "a role comes once: {chunk}");
+                assert_eq!(
+                    choice["delta"]["role"],
+                    Value::Null,
+                    "a role comes once: {chunk}"
+                );
                 let last = frames.last().expect("not empty");
-                assert_eq!(last["finish_reason"], Value::Null, "a finish is last: {chunk}");
+                assert_eq!(
+                    last["finish_reason"],
+                    Value::Null,
+                    "a finish is last: {chunk}"
+                );
             }
             frames.push(json!({"delta": choice["delta"], "finish_reason": choice["finish_reason"], "logprobs": choice["logprobs"]}));
         }
@@ -137,7 +193,10 @@ impl StreamContent {
     }
 
     fn text(&self, choice: u64) -> String {
-        self.choices[&choice].iter().filter_map(|frame| frame["delta"]["content"].as_str()).collect()
+        self.choices[&choice]
+            .iter()
+            .filter_map(|frame| frame["delta"]["content"].as_str())
+            .collect()
     }
 
     fn finish(&self, choice: u64) -> &Value {
@@ -186,10 +245,15 @@ async fn a_stream_has_all_choices() {
     assert_eq!(attempts.len(), 23);
     for attempt in &attempts {
         let body = attempt.json();
-        assert_eq!((&body["n"], &body["stream_options"]["include_usage"]), (&json!(1), &json!(true)));
+        assert_eq!(
+            (&body["n"], &body["stream_options"]["include_usage"]),
+            (&json!(1), &json!(true))
+        );
     }
-    let ids: std::collections::HashSet<_> =
-        attempts.iter().map(|attempt| attempt.header("x-request-id").expect("an id")).collect();
+    let ids: std::collections::HashSet<_> = attempts
+        .iter()
+        .map(|attempt| attempt.header("x-request-id").expect("an id"))
+        .collect();
     assert_eq!(ids.len(), 23, "engines call their work after them");
     assert!(world.samewire.finished(4).await[0].contains(r#""completion_tokens":11,"#));
     for (name, label, value) in [
@@ -213,10 +277,18 @@ async fn a_whole_answer_has_all_choices() {
     let world = world(answering, Setup::new()).await;
     let mut client = world.send(&Request::plain(r#","n":3"#)).await;
     world.engine.wait_attempts(3).await;
-    until("the others are over", || world.engine.active_generations() == 1).await;
+    until("the others are over", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     gate.open();
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.ended), (200, Ended::Length), "{}", answer.text());
+    assert_eq!(
+        (answer.head.status, answer.ended),
+        (200, Ended::Length),
+        "{}",
+        answer.text()
+    );
     let body = answer.json();
     assert_eq!(body["usage"], usage_of(3));
     let choices: Vec<_> = body["choices"].as_array().expect("a list").iter().collect();
@@ -233,11 +305,18 @@ async fn a_whole_answer_has_all_choices() {
 #[tokio::test]
 async fn either_form_becomes_the_other() {
     let other = |attempt: &Attempt| {
-        if streams(attempt) { whole(choice_of(attempt)) } else { stream(choice_of(attempt)) }
+        if streams(attempt) {
+            whole(choice_of(attempt))
+        } else {
+            stream(choice_of(attempt))
+        }
     };
     let world = world(other, Setup::new()).await;
     let told = StreamContent::of(world.stream(&n(2)).await.text());
-    assert_eq!((told.text(1), told.usage, told.done), ("1.0 1.1 ".to_owned(), Some(usage_of(2)), true));
+    assert_eq!(
+        (told.text(1), told.usage, told.done),
+        ("1.0 1.1 ".to_owned(), Some(usage_of(2)), true)
+    );
     let body = world.request(&Request::plain(r#","n":2"#)).await.json();
     assert_eq!(
         (&body["choices"][1]["message"]["content"], &body["usage"]),
@@ -269,24 +348,43 @@ async fn completions_have_all_choices() {
     };
     let world = world(answering, Setup::new()).await;
     let ask = |more: &str| {
-        Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"CANARY","n":2{more}}}"#))
+        Request::post(
+            "/v1/completions",
+            format!(r#"{{"model":"m","prompt":"CANARY","n":2{more}}}"#),
+        )
     };
     let body = world.request(&ask("")).await.json();
     for choice in [0, 1] {
-        assert_eq!(body["choices"][choice]["text"], format!("{choice}.0 "), "{body}");
+        assert_eq!(
+            body["choices"][choice]["text"],
+            format!("{choice}.0 "),
+            "{body}"
+        );
         assert_eq!(body["choices"][choice]["index"], choice);
     }
     assert_eq!(body["usage"], usage_of(2));
-    let answer = world.request(&ask(r#","stream":true,"stream_options":{"include_usage":true}"#)).await;
+    let answer = world
+        .request(&ask(
+            r#","stream":true,"stream_options":{"include_usage":true}"#,
+        ))
+        .await;
     let events: Vec<_> = answer.text().trim_end().split("\n\n").collect();
     let chunk = |at: usize| -> Value {
         serde_json::from_str(events[at].strip_prefix("data: ").expect("data")).expect("JSON")
     };
-    assert_eq!((events.len(), events[5]), (6, "data: [DONE]"), "{events:#?}");
+    assert_eq!(
+        (events.len(), events[5]),
+        (6, "data: [DONE]"),
+        "{events:#?}"
+    );
     assert_eq!(chunk(4)["usage"], usage_of(2));
     for choice in [0, 1] {
-        let own = (0..4).map(chunk).filter(|chunk| chunk["choices"][0]["index"] == choice);
-        let texts: Vec<_> = own.map(|chunk| chunk["choices"][0]["text"].clone()).collect();
+        let own = (0..4)
+            .map(chunk)
+            .filter(|chunk| chunk["choices"][0]["index"] == choice);
+        let texts: Vec<_> = own
+            .map(|chunk| chunk["choices"][0]["text"].clone())
+            .collect();
         assert_eq!(texts, [json!(format!("{choice}.0 ")), json!("")]);
     }
     world.end().await;
@@ -303,7 +401,12 @@ async fn calls_of_old_engines_are_not_mixed_up() {
     };
     let answering = move |attempt: &Attempt| {
         let choice = choice_of(attempt);
-        Script::new().begins(choice).ev(&call(choice)).ev(&delta(choice, "{}", "\"tool_calls\"")).done().end()
+        Script::new()
+            .begins(choice)
+            .ev(&call(choice))
+            .ev(&delta(choice, "{}", "\"tool_calls\""))
+            .done()
+            .end()
     };
     let setup = Setup::new().upstream_keys("engine = \"vllm\"\nengine_version = \"0.19.1\"");
     let world = World::start(Engine::answering(answering), setup).await;
@@ -321,7 +424,10 @@ async fn calls_of_old_engines_are_not_mixed_up() {
 #[tokio::test]
 async fn seeds_differ() {
     let world = world(good, Setup::new()).await;
-    for request in [Request::stream(r#","n":3,"seed":41"#), Request::plain(r#","n":3,"seed":41"#)] {
+    for request in [
+        Request::stream(r#","n":3,"seed":41"#),
+        Request::plain(r#","n":3,"seed":41"#),
+    ] {
         let before = world.engine.attempt_count();
         assert_eq!(world.request(&request).await.head.status, 200);
         let mut seeds: Vec<_> = world.engine.attempts()[before..]
@@ -344,19 +450,35 @@ async fn what_is_under_way_is_counted() {
     let answering = move |attempt: &Attempt| {
         let choice = choice_of(attempt);
         let script = Script::new().begins(choice).says(choice, "a");
-        if choice == 1 { script.ends(choice) } else { script.wait(&held).ends(choice) }
+        if choice == 1 {
+            script.ends(choice)
+        } else {
+            script.wait(&held).ends(choice)
+        }
     };
     let keys = entry(KEY, "requests_per_minute = 2\ntokens_per_minute = 1000");
     let world = world(answering, Setup::new().config(&keys)).await;
     let mut client = world.send(&Request::stream(&n(3))).await;
     let head = client.head().await;
-    assert_eq!(head.header("x-ratelimit-remaining-requests"), Some("1"), "it is one request");
+    assert_eq!(
+        head.header("x-ratelimit-remaining-requests"),
+        Some("1"),
+        "it is one request"
+    );
     let has = |metrics: &str, name: &str| {
-        metrics.lines().any(|line| line.starts_with(name) && line.ends_with("} 2"))
+        metrics
+            .lines()
+            .any(|line| line.starts_with(name) && line.ends_with("} 2"))
     };
     let streams = |metrics: &str| has(metrics, "samewire_upstream_active_streams{");
-    let metrics = world.samewire.metrics_when("only the second choice has ended", streams).await;
-    assert!(metrics.contains("samewire_requests_in_flight{route=\"chat\"} 1\n"), "{metrics}");
+    let metrics = world
+        .samewire
+        .metrics_when("only the second choice has ended", streams)
+        .await;
+    assert!(
+        metrics.contains("samewire_requests_in_flight{route=\"chat\"} 1\n"),
+        "{metrics}"
+    );
     gate.open();
     assert!(client.rest().await.ends_with(b"data: [DONE]\n\n"));
     let lines = world.samewire.finished(1).await;
@@ -387,10 +509,26 @@ async fn the_size_limit_applies_to_all_choices_together() {
         );
         Script::ok(object(choice, "chat.completion", &message))
     };
-    let world =
-        world(long, Setup::new().allow_errors().config("[limits]\nmax_answer_bytes = 1000000\n")).await;
-    assert_eq!(world.request(&Request::plain(r#","n":2"#)).await.head.status, 200);
-    world.request(&Request::plain(r#","n":3"#)).await.with_status(502).fault();
+    let world = world(
+        long,
+        Setup::new()
+            .allow_errors()
+            .config("[limits]\nmax_answer_bytes = 1000000\n"),
+    )
+    .await;
+    assert_eq!(
+        world
+            .request(&Request::plain(r#","n":2"#))
+            .await
+            .head
+            .status,
+        200
+    );
+    world
+        .request(&Request::plain(r#","n":3"#))
+        .await
+        .with_status(502)
+        .fault();
     world.end().await;
 }
 
@@ -401,11 +539,22 @@ async fn bodies_of_all_choices_count_against_the_budget() {
     let (gate, held) = Gate::pair();
     let answering = move |attempt: &Attempt| Script::new().wait(&held).followed_by(good(attempt));
     let keys = [entry(KEY, ""), entry(SECOND, "priority = 7")].concat();
-    let setup = Setup::new().config(&format!("[limits]\nbodies_in_flight_bytes = 1000000\n{keys}"));
+    let setup = Setup::new().config(&format!(
+        "[limits]\nbodies_in_flight_bytes = 1000000\n{keys}"
+    ));
     let world = world(answering, setup).await;
     let user = "u".repeat(200_000);
-    let request = |key, more: &str| with(&Request::stream(&format!(r#","n":8,"user":"{user}"{more}"#)), key);
-    world.request(&request(SECOND, "")).await.with_status(503).fault();
+    let request = |key, more: &str| {
+        with(
+            &Request::stream(&format!(r#","n":8,"user":"{user}"{more}"#)),
+            key,
+        )
+    };
+    world
+        .request(&request(SECOND, ""))
+        .await
+        .with_status(503)
+        .fault();
     assert_eq!(world.engine.attempt_count(), 0);
     for (client, more) in [(1, ""), (2, r#","seed":1"#)] {
         let mut answer = world.send(&request(KEY, more)).await;
@@ -442,7 +591,10 @@ fn broken(how: &str, choice: usize) -> Script {
         "error" => Script::new().head_sse().ev(refusal).end(),
         "cut" => speaking().close(CloseKind::Rst),
         "garbled" => speaking().ev("{\"id\":").end(),
-        "aborted" => speaking().ev(&delta(choice, "{}", "\"abort\"")).done().end(),
+        "aborted" => speaking()
+            .ev(&delta(choice, "{}", "\"abort\""))
+            .done()
+            .end(),
         other => panic!("{other}"),
     }
 }
@@ -454,21 +606,31 @@ async fn a_choice_that_fails_before_any_content_fails_the_answer() {
         for (how, speaks) in BREAKS {
             for is_stream in [true, false] {
                 let answering = move |attempt: &Attempt| {
-                    let is_it = attempt.text().contains("\"alone\"") || choice_of(attempt) == choice;
+                    let is_it =
+                        attempt.text().contains("\"alone\"") || choice_of(attempt) == choice;
                     match is_it {
                         true => broken(how, choice),
                         false => Script::new().begins(9).hang(),
                     }
                 };
                 let world = world(answering, Setup::new().allow_errors()).await;
-                let ask = |more: &str| if is_stream { Request::stream(more) } else { Request::plain(more) };
+                let ask = |more: &str| {
+                    if is_stream {
+                        Request::stream(more)
+                    } else {
+                        Request::plain(more)
+                    }
+                };
                 let what = format!("{how} of {choice}, stream {is_stream}");
                 let alone = world.request(&ask(r#","user":"alone""#)).await;
                 let answer = world.request(&ask(r#","n":3"#)).await;
                 if speaks && is_stream && answer.head.status == 200 {
                     // The failing choice's own text was already being sent.
                     let told = StreamContent::of(answer.text());
-                    assert!(told.error.is_some() && !told.done && told.usage.is_none(), "{what}: {told:?}");
+                    assert!(
+                        told.error.is_some() && !told.done && told.usage.is_none(),
+                        "{what}: {told:?}"
+                    );
                     assert_eq!(alone.head.status, 200, "{what}");
                     assert_eq!(told.error, StreamContent::of(alone.text()).error, "{what}");
                 } else if alone.head.status == 200 {
@@ -500,17 +662,23 @@ async fn one_that_breaks_in_a_stream_ends_it() {
             let world = world(answering, Setup::new().allow_errors()).await;
             let mut client = world.begin(&Request::stream(&n(3))).await;
             let mut text = String::new();
-            while !(text.contains(r#""content":"b""#) && text.contains(r#""finish_reason":"stop""#)) {
+            while !(text.contains(r#""content":"b""#) && text.contains(r#""finish_reason":"stop""#))
+            {
                 text += &(client.event().await.expect("the others go on") + "\n\n");
             }
             gate.open();
             text += std::str::from_utf8(&client.rest().await).expect("UTF-8");
             assert_eq!(client.ended(), Ended::LastChunk);
             let what = format!("{how} of {choice}: {text}");
-            let (_, error) = text.rsplit_once("event: error\ndata: ").unwrap_or_else(|| panic!("{what}"));
+            let (_, error) = text
+                .rsplit_once("event: error\ndata: ")
+                .unwrap_or_else(|| panic!("{what}"));
             let error: Value = serde_json::from_str(error.trim_end()).expect("JSON");
             assert!(error["error"]["message"].is_string(), "{what}");
-            assert!(!text.contains("[DONE]") && !text.contains("prompt_tokens"), "{what}");
+            assert!(
+                !text.contains("[DONE]") && !text.contains("prompt_tokens"),
+                "{what}"
+            );
             assert_eq!(text.matches("\"finish_reason\":\"").count(), 1, "{what}");
             world.end().await;
         }
@@ -523,7 +691,9 @@ async fn one_that_breaks_in_a_whole_answer_fails_it() {
     for how in ["closed", "refused", "cut", "short"] {
         let answering = move |attempt: &Attempt| match (choice_of(attempt), how) {
             (0, _) => whole(0),
-            (1, "short") => Script::new().raw("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"id\":").fin(),
+            (1, "short") => Script::new()
+                .raw("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"id\":")
+                .fin(),
             (1, how) => broken(how, 1),
             _ => Script::new().hang(),
         };
@@ -545,9 +715,16 @@ async fn engines_that_take_too_long_are_called_off() {
     let times = "[timeouts]\nfirst_token = 0.3\ninter_token = 0.3\n";
     let world = world(answering, Setup::new().allow_errors().config(times)).await;
     let told = StreamContent::of(world.stream(&n(3)).await.text());
-    assert_eq!(told.error.expect("an error")["error"]["code"], "upstream_timeout");
+    assert_eq!(
+        told.error.expect("an error")["error"]["code"],
+        "upstream_timeout"
+    );
     assert!(!told.done && told.usage.is_none());
-    world.stream(r#","n":3,"user":"silent""#).await.with_status(504).fault();
+    world
+        .stream(r#","n":3,"user":"silent""#)
+        .await
+        .with_status(504)
+        .fault();
     world.end().await;
 }
 
@@ -557,21 +734,33 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
         let choice = choice_of(attempt);
         match attempt.text() {
             text if text.contains("prefill") => Script::new().hang(),
-            text if text.contains("writing") => {
-                Script::new().begins(choice).then(Step::Flood { events: 10_000, size: 4096 }).hang()
-            }
+            text if text.contains("writing") => Script::new()
+                .begins(choice)
+                .then(Step::Flood {
+                    events: 10_000,
+                    size: 4096,
+                })
+                .hang(),
             _ => Script::new().begins(choice).says(choice, "a").hang(),
         }
     };
     let world = world(answering, Setup::new()).await;
     let mut times = Vec::new();
-    for (moment, is_stream) in
-        [("prefill", true), ("prefill", false), ("between", true), ("writing", true), ("between", false)]
-    {
+    for (moment, is_stream) in [
+        ("prefill", true),
+        ("prefill", false),
+        ("between", true),
+        ("writing", true),
+        ("between", false),
+    ] {
         for manner in [CloseKind::Fin, CloseKind::Rst] {
             let before = world.engine.attempt_count();
             let more = format!(r#","n":4,"user":"{moment}""#);
-            let request = if is_stream { Request::stream(&more) } else { Request::plain(&more) };
+            let request = if is_stream {
+                Request::stream(&more)
+            } else {
+                Request::plain(&more)
+            };
             let mut client = world.send(&request).await;
             world.engine.wait_attempts(before + 4).await;
             if is_stream && moment != "prefill" {
@@ -579,7 +768,10 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
             }
             let left = client.leave(manner);
             for attempt in before..before + 4 {
-                until("the engine sees the close", || world.engine.closed(attempt).is_some()).await;
+                until("the engine sees the close", || {
+                    world.engine.closed(attempt).is_some()
+                })
+                .await;
                 let (seen, _) = world.engine.closed(attempt).expect("just seen");
                 let time = seen.saturating_duration_since(left);
                 assert!(time < SOON, "{moment}, {manner:?}: {time:?}");
@@ -588,7 +780,11 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
         }
     }
     times.sort();
-    println!("called off: median {:?}, worst {:?}", times[times.len() / 2], times[times.len() - 1]);
+    println!(
+        "called off: median {:?}, worst {:?}",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    );
     world.end().await;
 }
 
@@ -611,15 +807,30 @@ async fn each_choice_may_be_answered_elsewhere() {
             let engines = Engine::several(2, answering).await;
             let setup = Setup::new().allow_errors().config(PATIENT);
             let world = World::fleet_up(engines, setup, &[RUST, RUST]).await;
-            let request = if is_stream { Request::stream(&n(3)) } else { Request::plain(r#","n":3"#) };
+            let request = if is_stream {
+                Request::stream(&n(3))
+            } else {
+                Request::plain(r#","n":3"#)
+            };
             let answer = world.request(&request).await;
             let what = format!("{how}, stream {is_stream}: {}", answer.text());
-            assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"), "{what}");
+            assert_eq!(
+                answer.head.header("x-samewire-attempts"),
+                Some("2"),
+                "{what}"
+            );
             assert_eq!(answer.head.status, 200, "{what}");
             if is_stream {
                 let told = StreamContent::of(answer.text());
-                assert_eq!((told.done, &told.usage), (true, &Some(usage_of(3))), "{what}");
-                assert_eq!((told.text(0), told.text(1)), ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned()));
+                assert_eq!(
+                    (told.done, &told.usage),
+                    (true, &Some(usage_of(3))),
+                    "{what}"
+                );
+                assert_eq!(
+                    (told.text(0), told.text(1)),
+                    ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned())
+                );
             } else {
                 let body = answer.json();
                 assert_eq!(
@@ -643,8 +854,16 @@ async fn all_choices_go_the_same_way() {
     let world = World::fleet_up(engines, setup, &[RUST; 5]).await;
     let answer = world.stream(&n(8)).await;
     assert_eq!(answer.fault().code.as_deref(), Some("upstream_reset"));
-    assert_eq!(answer.head.header("x-should-retry"), Some("false"), "another try would break two more");
-    let asked = world.attempt_counts().into_iter().filter(|requests| *requests > 0).count();
+    assert_eq!(
+        answer.head.header("x-should-retry"),
+        Some("false"),
+        "another try would break two more"
+    );
+    let asked = world
+        .attempt_counts()
+        .into_iter()
+        .filter(|requests| *requests > 0)
+        .count();
     assert_eq!(asked, 2, "{:?}", world.attempt_counts());
     world.end().await;
 }
@@ -652,7 +871,10 @@ async fn all_choices_go_the_same_way() {
 /// An engine that gives several choices fails, and one that gives a single choice answers instead.
 #[tokio::test]
 async fn who_gives_one_steps_in_for_who_gives_several() {
-    let engines = vec![Engine::script(broken("refused", 0)).await, Engine::answering(good).await];
+    let engines = vec![
+        Engine::script(broken("refused", 0)).await,
+        Engine::answering(good).await,
+    ];
     let setup = Setup::new().allow_errors().config(PATIENT);
     let world = World::fleet_up(engines, setup, &["", RUST]).await;
     // Chance decides which engine is first.
@@ -662,7 +884,10 @@ async fn who_gives_one_steps_in_for_who_gives_several() {
         asked += 1;
         let answer = world.stream(&n(2)).await;
         let told = StreamContent::of(answer.text());
-        assert_eq!((told.done, told.choices.len(), told.usage), (true, 2, Some(usage_of(2))));
+        assert_eq!(
+            (told.done, told.choices.len(), told.usage),
+            (true, 2, Some(usage_of(2)))
+        );
         twice += usize::from(answer.head.header("x-samewire-attempts") == Some("2"));
     }
     world.end().await;
@@ -672,12 +897,17 @@ async fn who_gives_one_steps_in_for_who_gives_several() {
 fn native(choices: &[Vec<String>], rng: &mut StdRng) -> Script {
     let mut left: Vec<_> = choices.iter().map(|texts| texts.iter()).collect();
     let entry = |choice: usize, delta: &str, finish: &str| {
-        let entry = format!(r#""choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]"#);
+        let entry =
+            format!(r#""choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]"#);
         object(0, "chat.completion.chunk", &entry)
     };
     let mut script = Script::new().head_sse();
     for choice in 0..choices.len() {
-        script = script.ev(&entry(choice, r#"{"role":"assistant","content":""}"#, "null"));
+        script = script.ev(&entry(
+            choice,
+            r#"{"role":"assistant","content":""}"#,
+            "null",
+        ));
     }
     let mut open: Vec<_> = (0..choices.len()).collect();
     while !open.is_empty() {
@@ -728,8 +958,15 @@ async fn what_several_answers_make_is_what_one_makes() {
             3 + usage
         );
         let script = script.ev(&delta(choice, "{}", "\"stop\""));
-        let script = script.ev(&object(choice, "chat.completion.chunk", &usage)).done().end();
-        if rng.random() { script.split(rng.random_range(1..200)) } else { script }
+        let script = script
+            .ev(&object(choice, "chat.completion.chunk", &usage))
+            .done()
+            .end();
+        if rng.random() {
+            script.split(rng.random_range(1..200))
+        } else {
+            script
+        }
     };
     let fanned = world(by_choice, Setup::new()).await;
     let natively = World::start(Engine::answering(natively), Setup::new()).await;
@@ -748,11 +985,30 @@ async fn what_several_answers_make_is_what_one_makes() {
             })
             .collect();
         *case.lock().expect("no panic") = (choices, seed * 100);
-        for request in [Request::stream(&n(count)), Request::plain(&format!(r#","n":{count}"#))] {
-            let (expected, got) = (natively.request(&request).await, fanned.request(&request).await);
-            assert_eq!((expected.head.status, got.head.status), (200, 200), "{seed}: {}", got.text());
-            if request.sent_body().windows(8).any(|word| word == b"\"stream\"") {
-                assert_eq!(StreamContent::of(got.text()), StreamContent::of(expected.text()), "{seed}");
+        for request in [
+            Request::stream(&n(count)),
+            Request::plain(&format!(r#","n":{count}"#)),
+        ] {
+            let (expected, got) = (
+                natively.request(&request).await,
+                fanned.request(&request).await,
+            );
+            assert_eq!(
+                (expected.head.status, got.head.status),
+                (200, 200),
+                "{seed}: {}",
+                got.text()
+            );
+            if request
+                .sent_body()
+                .windows(8)
+                .any(|word| word == b"\"stream\"")
+            {
+                assert_eq!(
+                    StreamContent::of(got.text()),
+                    StreamContent::of(expected.text()),
+                    "{seed}"
+                );
                 continue;
             }
             let [mut expected, mut got] = [expected, got].map(|answer| answer.json());
@@ -778,21 +1034,33 @@ fn part_of(attempt: &Attempt) -> Option<usize> {
 }
 
 /// Starts an engine that does not identify itself and answers by `answering`.
-async fn unnamed(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, setup: Setup) -> World {
+async fn unnamed(
+    answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
+    setup: Setup,
+) -> World {
     let engine = Engine::answering(answering).await;
-    engine.set_models(Script::ok(r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#));
+    engine.set_models(Script::ok(
+        r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#,
+    ));
     World::start_as(engine, "auto", setup).await
 }
 
 /// Answers with one choice, however many the request wants.
 fn one(attempt: &Attempt) -> Script {
     let choice = part_of(attempt).unwrap_or(0);
-    if streams(attempt) { stream(choice) } else { whole(choice) }
+    if streams(attempt) {
+        stream(choice)
+    } else {
+        whole(choice)
+    }
 }
 
 fn asked(attempts: &[Attempt]) -> Vec<u64> {
     let n = |attempt: &Attempt| attempt.json()["n"].as_u64();
-    attempts.iter().map(|attempt| n(attempt).expect("a number")).collect()
+    attempts
+        .iter()
+        .map(|attempt| n(attempt).expect("a number"))
+        .collect()
 }
 
 /// Missing choices are requested after those that the engine gave, and from then on at once.
@@ -805,10 +1073,16 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 let attempts = world.engine.attempt_count();
                 if streamed {
                     let answer = world.stream(&n(count)).await;
-                    assert_eq!(choices_of(&answer, count), Some(usage_of(count as u64)), "{round}");
+                    assert_eq!(
+                        choices_of(&answer, count),
+                        Some(usage_of(count as u64)),
+                        "{round}"
+                    );
                 } else {
-                    let answer =
-                        world.request(&Request::plain(&format!(r#","n":{count}"#))).await.with_status(200);
+                    let answer = world
+                        .request(&Request::plain(&format!(r#","n":{count}"#)))
+                        .await
+                        .with_status(200);
                     let body = answer.json();
                     assert_eq!(body["usage"], usage_of(count as u64), "{round}");
                     let choices = body["choices"].as_array().expect("a list");
@@ -820,7 +1094,11 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 }
                 let mut expected = vec![1; count];
                 expected[0] = if round == 0 { count as u64 } else { 1 };
-                assert_eq!(asked(&world.engine.attempts()[attempts..]), expected, "{round}");
+                assert_eq!(
+                    asked(&world.engine.attempts()[attempts..]),
+                    expected,
+                    "{round}"
+                );
             }
             // Usage is not sent unless requested; one choice is one request.
             let told = StreamContent::of(world.stream(r#","n":2"#).await.text());
@@ -829,7 +1107,13 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
             world.stream("").await;
             assert_eq!(world.engine.attempt_count(), attempts + 1);
             world.samewire.finished(4).await;
-            assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"fan_out\""]).await, 3);
+            assert_eq!(
+                world
+                    .samewire
+                    .sum("samewire_rewrites_total", &["rule=\"fan_out\""])
+                    .await,
+                3
+            );
             world.end().await;
         }
     }
@@ -840,8 +1124,14 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
 async fn a_first_stream_without_usage_asked_for_has_all_choices() {
     let world = unnamed(one, Setup::new()).await;
     let told = StreamContent::of(world.stream(r#","n":2"#).await.text());
-    assert_eq!((told.done, told.usage.clone(), told.choices.len()), (true, None, 2));
-    assert_eq!((told.text(0), told.text(1)), ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned()));
+    assert_eq!(
+        (told.done, told.usage.clone(), told.choices.len()),
+        (true, None, 2)
+    );
+    assert_eq!(
+        (told.text(0), told.text(1)),
+        ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned())
+    );
     world.end().await;
 }
 
@@ -855,19 +1145,26 @@ async fn an_engine_that_gives_some_is_asked_for_the_rest() {
             }
             let mut script = Script::new().head_sse();
             let of = |choice: usize, delta: &str, finish: &str| {
-                let entry =
-                    format!(r#""choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]"#);
+                let entry = format!(
+                    r#""choices":[{{"index":{choice},"delta":{delta},"finish_reason":{finish}}}]"#
+                );
                 object(0, "chat.completion.chunk", &entry)
             };
             for choice in 0..given {
                 let text = format!(r#"{{"role":"assistant","content":"{choice}.0 {choice}.1 "}}"#);
-                script = script.ev(&of(choice, &text, "null")).ev(&of(choice, "{}", "\"stop\""));
+                script = script
+                    .ev(&of(choice, &text, "null"))
+                    .ev(&of(choice, "{}", "\"stop\""));
             }
             script.done().end()
         };
         let world = unnamed(some, Setup::new()).await;
         let told = StreamContent::of(world.stream(&n(3)).await.text());
-        assert_eq!((told.done, told.choices.len(), told.usage), (true, 3, None), "usage of a part is no sum");
+        assert_eq!(
+            (told.done, told.choices.len(), told.usage),
+            (true, 3, None),
+            "usage of a part is no sum"
+        );
         for choice in 0..3 {
             assert_eq!(
                 StreamContent::of(world.stream(r#","n":3"#).await.text()).text(choice),
@@ -875,7 +1172,10 @@ async fn an_engine_that_gives_some_is_asked_for_the_rest() {
             );
         }
         assert_eq!(asked(&world.engine.attempts()[..1]), [3]);
-        assert_eq!(part_of(&world.engine.attempts()[1]), if given == 2 { Some(2) } else { None });
+        assert_eq!(
+            part_of(&world.engine.attempts()[1]),
+            if given == 2 { Some(2) } else { None }
+        );
         world.end().await;
     }
 }
@@ -884,15 +1184,19 @@ async fn an_engine_that_gives_some_is_asked_for_the_rest() {
 #[tokio::test]
 async fn a_rest_that_fails_fails_the_answer() {
     let broken = |attempt: &Attempt| match part_of(attempt) {
-        Some(_) => {
-            Script::new().json("500 Internal Server Error", r#"{"error":{"message":"no","code":500}}"#)
-        }
+        Some(_) => Script::new().json(
+            "500 Internal Server Error",
+            r#"{"error":{"message":"no","code":500}}"#,
+        ),
         None => one(attempt),
     };
     let world = unnamed(broken, Setup::new().allow_errors()).await;
     let told = StreamContent::of(world.stream(&n(2)).await.text());
     assert_eq!((told.done, told.text(0)), (false, "0.0 0.1 ".to_owned()));
-    assert_eq!(told.error.expect("an error")["error"]["code"], "internal_error");
+    assert_eq!(
+        told.error.expect("an error")["error"]["code"],
+        "internal_error"
+    );
     world.end().await;
     let world = unnamed(broken, Setup::new().allow_errors()).await;
     let answer = world.request(&Request::plain(r#","n":2"#)).await;
@@ -909,8 +1213,18 @@ async fn several_prompts_are_not_asked_for_again() {
         )
     };
     let world = unnamed(one, Setup::new().allow_errors()).await;
-    let answer = world.post("/v1/completions", r#"{"model":"m","prompt":["a","b"],"n":2}"#).await;
-    assert_eq!((answer.head.status, world.engine.attempt_count()), (502, 1), "{}", answer.text());
+    let answer = world
+        .post(
+            "/v1/completions",
+            r#"{"model":"m","prompt":["a","b"],"n":2}"#,
+        )
+        .await;
+    assert_eq!(
+        (answer.head.status, world.engine.attempt_count()),
+        (502, 1),
+        "{}",
+        answer.text()
+    );
     world.end().await;
 }
 
@@ -924,9 +1238,15 @@ async fn a_client_that_leaves_calls_the_rest_off() {
     let world = unnamed(slow, Setup::new()).await;
     let client = world.send(&Request::stream(&n(3))).await;
     world.engine.wait_attempts(3).await;
-    until("both are under way", || world.engine.active_generations() == 2).await;
+    until("both are under way", || {
+        world.engine.active_generations() == 2
+    })
+    .await;
     let left = client.leave(CloseKind::Rst);
-    until("both are called off", || world.engine.active_generations() == 0).await;
+    until("both are called off", || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     for part in [1, 2] {
         let (closed, _) = world.engine.closed(part).expect("called off");
         assert!(closed.saturating_duration_since(left) < SOON);

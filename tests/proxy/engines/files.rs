@@ -25,16 +25,26 @@ async fn one_rule_holds_for_chat_and_responses() {
         world.request(request).await.with_status(200);
         let sent = world.engine.attempts()[at].json();
         let content = json!([{"type": "text", "text": "b"}, {"type": "text", "text": "a.md\n# a"}]);
-        assert_eq!(sent["messages"], json!([{"role": "user", "content": content}]));
+        assert_eq!(
+            sent["messages"],
+            json!([{"role": "user", "content": content}])
+        );
     }
     for (request, param, kind) in [
         (chat(PDF), "messages[0].content[1].type", "file"),
-        (chat(r#""file_id":"file-1""#), "messages[0].content[1].type", "file"),
+        (
+            chat(r#""file_id":"file-1""#),
+            "messages[0].content[1].type",
+            "file",
+        ),
         (response(PDF), "input", "input_file"),
         (response(r#""file_id":"file-1""#), "input", "input_file"),
     ] {
         let fault = world.request(&request).await.fault();
-        assert_eq!(fault.name(), ("invalid_request_error", Some("unsupported_value")));
+        assert_eq!(
+            fault.name(),
+            ("invalid_request_error", Some("unsupported_value"))
+        );
         assert_eq!(fault.param.as_deref(), Some(param));
         let message = format!(
             "Unsupported value for '{param}': the engine takes no parts of type {kind}, and this one is neither text nor a \

@@ -19,7 +19,9 @@ async fn fault_u15_an_end_that_cannot_be_told() {
     for manner in [CloseKind::Fin, CloseKind::Rst] {
         let gate = Gate::default();
         let script = flood(400, 16 << 10).wait(&gate).close(manner);
-        let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 1.2");
+        let setup = Setup::new()
+            .allow_errors()
+            .config("[timeouts]\nclient_write_stall = 1.2");
         let world = World::start(script, setup).await;
         let mut client = Request::stream("").send_narrow(world.proxy()).await;
         client.head().await;
@@ -27,7 +29,11 @@ async fn fault_u15_an_end_that_cannot_be_told() {
         gate.open();
         world.samewire.finished(1).await;
         while client.piece().await.is_some() {}
-        assert!(matches!(client.ended(), Ended::Reset | Ended::Short), "{:?}", client.ended());
+        assert!(
+            matches!(client.ended(), Ended::Reset | Ended::Short),
+            "{:?}",
+            client.ended()
+        );
         world.end().await;
     }
 }
@@ -42,44 +48,87 @@ fn ends_with(answer: &Answer, code: &str) {
 #[tokio::test]
 async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
     const LIMIT: usize = 1_000_000;
-    let setup = || Setup::new().allow_errors().config(&format!("[limits]\nmax_answer_bytes = {LIMIT}"));
+    let setup = || {
+        Setup::new()
+            .allow_errors()
+            .config(&format!("[limits]\nmax_answer_bytes = {LIMIT}"))
+    };
     for size in [0, 100, 16 << 10] {
         let world = World::start(flood(1_000_000, size), setup()).await;
         let answer = world.stream("").await;
         ends_with(&answer, "upstream_invalid_response");
         assert!(answer.body.len() < 2 * LIMIT, "{}", answer.body.len());
-        until("the answer is cancelled", || world.engine.active_generations() == 0).await;
-        assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
+        until("the answer is cancelled", || {
+            world.engine.active_generations() == 0
+        })
+        .await;
+        assert!(
+            world.engine.written(0) < 16 << 20,
+            "{}",
+            world.engine.written(0)
+        );
         let before = world.samewire.allocated();
         let whole = Request::plain(r#","user":"whole""#);
-        assert_eq!(world.request(&whole).await.failure(), "502 server_error upstream_invalid_response");
+        assert_eq!(
+            world.request(&whole).await.failure(),
+            "502 server_error upstream_invalid_response"
+        );
         let responses = crate::responses::over_chat::prompt("m", r#","stream":true"#);
         let answer = world.request(&responses).await;
-        assert!(answer.text().contains("event: response.failed"), "{:.300}", answer.text());
-        assert!(answer.text().contains("upstream_invalid_response"), "the code is told");
-        assert!(world.samewire.allocated().saturating_sub(before) < 24 << 20, "no more is kept than that");
+        assert!(
+            answer.text().contains("event: response.failed"),
+            "{:.300}",
+            answer.text()
+        );
+        assert!(
+            answer.text().contains("upstream_invalid_response"),
+            "the code is told"
+        );
+        assert!(
+            world.samewire.allocated().saturating_sub(before) < 24 << 20,
+            "no more is kept than that"
+        );
         world.end().await;
     }
     // A shorter answer passes completely.
     let script = flood(50, 16 << 10).stop();
-    assert!(World::answer(script, setup(), &Request::stream("")).await.text().ends_with("data: [DONE]\n\n"));
+    assert!(
+        World::answer(script, setup(), &Request::stream(""))
+            .await
+            .text()
+            .ends_with("data: [DONE]\n\n")
+    );
 }
 
 #[tokio::test]
 async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
     // Neither tokens nor empty deltas prolong the time.
-    let words = Script::stream().tok("a", 1_000, Duration::from_millis(20)).hang();
+    let words = Script::stream()
+        .tok("a", 1_000, Duration::from_millis(20))
+        .hang();
     let hollow = (0..1_000).fold(Script::stream().text("a"), |script, _| {
-        script.delta("{}", "null").chunk(": alive\n\n").sleep(Duration::from_millis(20))
+        script
+            .delta("{}", "null")
+            .chunk(": alive\n\n")
+            .sleep(Duration::from_millis(20))
     });
     for script in [words, hollow.hang()] {
-        let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 0.9\ninter_token = 0.6");
+        let setup = Setup::new()
+            .allow_errors()
+            .config("[timeouts]\ntotal_stream = 0.9\ninter_token = 0.6");
         let world = World::start(script, setup).await;
-        for request in [Request::stream(""), crate::responses::over_chat::prompt("m", r#","stream":true"#)] {
+        for request in [
+            Request::stream(""),
+            crate::responses::over_chat::prompt("m", r#","stream":true"#),
+        ] {
             let start = Instant::now();
             let answer = world.request(&request).await;
             assert_took(start, 850);
-            assert!(answer.text().contains("upstream_timeout"), "{:.300}", answer.text());
+            assert!(
+                answer.text().contains("upstream_timeout"),
+                "{:.300}",
+                answer.text()
+            );
             assert!(!answer.text().contains("[DONE]"));
             assert_eq!(answer.ended, Ended::LastChunk);
             let idle = || world.engine.active_generations() == 0;
@@ -93,61 +142,164 @@ const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1
 
 /// Returns answers with contradictory framing, each with the bytes that a smuggler would hide after it.
 fn lies() -> Vec<(String, Vec<u8>)> {
-    let foreign = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n\"foreign\"";
+    let foreign =
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n\"foreign\"";
     let n = WHOLE.len();
-    let head = |lines: &str| format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{lines}\r\n");
-    let chunked =
-        |size: &str| format!("{}{size}\r\n{WHOLE}\r\n0\r\n\r\n", head("transfer-encoding: chunked\r\n"));
+    let head =
+        |lines: &str| format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{lines}\r\n");
+    let chunked = |size: &str| {
+        format!(
+            "{}{size}\r\n{WHOLE}\r\n0\r\n\r\n",
+            head("transfer-encoding: chunked\r\n")
+        )
+    };
     let many: String = (0..10_000).map(|n| format!("x-{n}: y\r\n")).collect();
     let rows = [
-        ("longer than it says", format!("{}{WHOLE}", head(&format!("content-length: {n}\r\n")))),
-        ("shorter than it says", format!("{}{WHOLE}", head(&format!("content-length: {}\r\n", n + 5)))),
-        ("a negative length", format!("{}{WHOLE}", head("content-length: -5\r\n"))),
-        ("a signed length", format!("{}{WHOLE}", head(&format!("content-length: +{n}\r\n")))),
-        ("a hexadecimal length", format!("{}{WHOLE}", head(&format!("content-length: {n:#x}\r\n")))),
-        ("a huge length", format!("{}{WHOLE}", head("content-length: 99999999999999999999\r\n"))),
-        ("no length at all", format!("{}{WHOLE}", head("content-length:\r\n"))),
+        (
+            "longer than it says",
+            format!("{}{WHOLE}", head(&format!("content-length: {n}\r\n"))),
+        ),
+        (
+            "shorter than it says",
+            format!("{}{WHOLE}", head(&format!("content-length: {}\r\n", n + 5))),
+        ),
+        (
+            "a negative length",
+            format!("{}{WHOLE}", head("content-length: -5\r\n")),
+        ),
+        (
+            "a signed length",
+            format!("{}{WHOLE}", head(&format!("content-length: +{n}\r\n"))),
+        ),
+        (
+            "a hexadecimal length",
+            format!("{}{WHOLE}", head(&format!("content-length: {n:#x}\r\n"))),
+        ),
+        (
+            "a huge length",
+            format!(
+                "{}{WHOLE}",
+                head("content-length: 99999999999999999999\r\n")
+            ),
+        ),
+        (
+            "no length at all",
+            format!("{}{WHOLE}", head("content-length:\r\n")),
+        ),
         (
             "two lengths",
-            format!("{}{WHOLE}", head(&format!("content-length: {n}\r\ncontent-length: {}\r\n", n + 1))),
+            format!(
+                "{}{WHOLE}",
+                head(&format!(
+                    "content-length: {n}\r\ncontent-length: {}\r\n",
+                    n + 1
+                ))
+            ),
         ),
-        ("two lengths in one", format!("{}{WHOLE}", head(&format!("content-length: {n}, {}\r\n", n + 1)))),
-        ("a length of nothing", format!("{}{WHOLE}", head("content-length: 0\r\n"))),
+        (
+            "two lengths in one",
+            format!(
+                "{}{WHOLE}",
+                head(&format!("content-length: {n}, {}\r\n", n + 1))
+            ),
+        ),
+        (
+            "a length of nothing",
+            format!("{}{WHOLE}", head("content-length: 0\r\n")),
+        ),
         (
             "length and chunks",
             format!(
                 "{}{n:x}\r\n{WHOLE}\r\n0\r\n\r\n",
-                head(&format!("content-length: {n}\r\ntransfer-encoding: chunked\r\n"))
+                head(&format!(
+                    "content-length: {n}\r\ntransfer-encoding: chunked\r\n"
+                ))
             ),
         ),
         ("a chunk size that is none", chunked("xyz")),
         ("a negative chunk", chunked("-1")),
         ("a chunk with a prefix", chunked(&format!("{n:#x}"))),
         ("a chunk of 17 digits", chunked(&format!("f{n:016x}"))),
-        ("a chunk that is too short", chunked(&format!("{:x}", n - 3))),
+        (
+            "a chunk that is too short",
+            chunked(&format!("{:x}", n - 3)),
+        ),
         ("a chunk that is too long", chunked(&format!("{:x}", n + 3))),
-        ("no last chunk", format!("{}{n:x}\r\n{WHOLE}\r\n", head("transfer-encoding: chunked\r\n"))),
-        ("an unknown coding", format!("{}{WHOLE}", head("transfer-encoding: xchunked\r\n"))),
-        ("two codings", format!("{}{WHOLE}", head("transfer-encoding: gzip, chunked\r\n"))),
+        (
+            "no last chunk",
+            format!(
+                "{}{n:x}\r\n{WHOLE}\r\n",
+                head("transfer-encoding: chunked\r\n")
+            ),
+        ),
+        (
+            "an unknown coding",
+            format!("{}{WHOLE}", head("transfer-encoding: xchunked\r\n")),
+        ),
+        (
+            "two codings",
+            format!("{}{WHOLE}", head("transfer-encoding: gzip, chunked\r\n")),
+        ),
         (
             "a header within a header",
-            format!("{}{WHOLE}", head(&format!("x-a: b\rx-injected: c\r\ncontent-length: {n}\r\n"))),
+            format!(
+                "{}{WHOLE}",
+                head(&format!("x-a: b\rx-injected: c\r\ncontent-length: {n}\r\n"))
+            ),
         ),
-        ("a NUL in a header", format!("{}{WHOLE}", head(&format!("x-a: b\0c\r\ncontent-length: {n}\r\n")))),
-        ("a folded header", format!("{}{WHOLE}", head(&format!("x-a: b\r\n c\r\ncontent-length: {n}\r\n")))),
-        ("a space before the colon", format!("{}{WHOLE}", head(&format!("content-length : {n}\r\n")))),
+        (
+            "a NUL in a header",
+            format!(
+                "{}{WHOLE}",
+                head(&format!("x-a: b\0c\r\ncontent-length: {n}\r\n"))
+            ),
+        ),
+        (
+            "a folded header",
+            format!(
+                "{}{WHOLE}",
+                head(&format!("x-a: b\r\n c\r\ncontent-length: {n}\r\n"))
+            ),
+        ),
+        (
+            "a space before the colon",
+            format!("{}{WHOLE}", head(&format!("content-length : {n}\r\n"))),
+        ),
         (
             "a head of 1 MB",
-            format!("{}{WHOLE}", head(&format!("x-a: {}\r\ncontent-length: {n}\r\n", "y".repeat(1 << 20)))),
+            format!(
+                "{}{WHOLE}",
+                head(&format!(
+                    "x-a: {}\r\ncontent-length: {n}\r\n",
+                    "y".repeat(1 << 20)
+                ))
+            ),
         ),
-        ("10,000 headers", format!("{}{WHOLE}", head(&format!("{many}content-length: {n}\r\n")))),
-        ("no version", format!("200 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}")),
-        ("another version", format!("HTTP/9.9 200 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}")),
-        ("a status of two digits", format!("HTTP/1.1 20 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}")),
-        ("a status of four digits", format!("HTTP/1.1 2000 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}")),
+        (
+            "10,000 headers",
+            format!("{}{WHOLE}", head(&format!("{many}content-length: {n}\r\n"))),
+        ),
+        (
+            "no version",
+            format!("200 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}"),
+        ),
+        (
+            "another version",
+            format!("HTTP/9.9 200 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}"),
+        ),
+        (
+            "a status of two digits",
+            format!("HTTP/1.1 20 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}"),
+        ),
+        (
+            "a status of four digits",
+            format!("HTTP/1.1 2000 OK\r\ncontent-length: {n}\r\n\r\n{WHOLE}"),
+        ),
         ("nothing that is HTTP", format!("SSH-2.0-x\r\n\r\n{WHOLE}")),
     ];
-    rows.into_iter().map(|(what, text)| (what.to_owned(), format!("{text}{foreign}").into_bytes())).collect()
+    rows.into_iter()
+        .map(|(what, text)| (what.to_owned(), format!("{text}{foreign}").into_bytes()))
+        .collect()
 }
 
 /// The next client of the same upstream gets its own answer, whatever the previous answer left on the connection.
@@ -162,14 +314,19 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
                 false => good.clone(),
             });
             let config = "[timeouts]\nfirst_token = 5\ninter_token = 0.5\ntotal_whole = 2";
-            let world = World::start(engine.await, Setup::new().allow_errors().config(config)).await;
+            let world =
+                World::start(engine.await, Setup::new().allow_errors().config(config)).await;
             let first = world.request(&Request::plain(r#","user":"first""#)).await;
             // An answer that is complete by one of its lengths is read by that; the rest of the connection is
             // discarded.
             match what.as_str() {
                 "longer than it says" | "length and chunks" => {
                     assert_eq!(first.head.status, 200, "{what}");
-                    assert!(first.text().contains(r#""content":"x""#), "{what}: {}", first.text());
+                    assert!(
+                        first.text().contains(r#""content":"x""#),
+                        "{what}: {}",
+                        first.text()
+                    );
                 }
                 _ => assert_eq!(
                     (first.head.status, first.fault().kind.as_str()),
@@ -179,7 +336,11 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
             }
             for _ in 0..2 {
                 let second = world.stream("").await;
-                assert_eq!(second.text(), Canonical::answer("good", 2).text(), "{what}, then another client");
+                assert_eq!(
+                    second.text(),
+                    Canonical::answer("good", 2).text(),
+                    "{what}, then another client"
+                );
             }
             for text in ["foreign", "injected"] {
                 let told = first
@@ -187,7 +348,11 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
                     .headers
                     .iter()
                     .any(|(name, value)| name.contains(text) || value.contains(text));
-                assert!(!first.text().contains(text) && !told, "{what}: {}", first.text());
+                assert!(
+                    !first.text().contains(text) && !told,
+                    "{what}: {}",
+                    first.text()
+                );
             }
             world.end().await;
         }
@@ -208,17 +373,37 @@ async fn fault_u41_framing_that_breaks_in_a_stream() {
         "\0\r\n",
         "5;\rx\nabc",
     ] {
-        let scripts = vec![begun().raw(broken).text("late").done().end(), Script::answer("good", 2)];
-        let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 1");
+        let scripts = vec![
+            begun().raw(broken).text("late").done().end(),
+            Script::answer("good", 2),
+        ];
+        let setup = Setup::new()
+            .allow_errors()
+            .config("[timeouts]\ninter_token = 1");
         let world = World::start(Engine::in_turn(scripts), setup).await;
         let answer = world.stream("").await;
-        assert!(answer.text().starts_with(Canonical::new().role().tok("a", 2).text()), "{broken:?}");
+        assert!(
+            answer
+                .text()
+                .starts_with(Canonical::new().role().tok("a", 2).text()),
+            "{broken:?}"
+        );
         let last = *grammar(answer.text()).last().expect("an end");
-        assert!(last.starts_with("event: error\n") && !answer.text().contains("late"), "{broken:?}: {last}");
+        assert!(
+            last.starts_with("event: error\n") && !answer.text().contains("late"),
+            "{broken:?}: {last}"
+        );
         let second = world.stream("").await;
-        assert_eq!(second.text(), Canonical::answer("good", 2).text(), "{broken:?}, then another client");
+        assert_eq!(
+            second.text(),
+            Canonical::answer("good", 2).text(),
+            "{broken:?}, then another client"
+        );
         let attempts = world.engine.attempts();
-        assert_ne!(attempts[0].connection, attempts[1].connection, "{broken:?}: it is not used again");
+        assert_ne!(
+            attempts[0].connection, attempts[1].connection,
+            "{broken:?}: it is not used again"
+        );
         world.end().await;
     }
 }
@@ -236,8 +421,10 @@ async fn fault_u45b_short_streams_are_not_slowed_down() {
     for _ in 0..12 {
         let mut added = Vec::new();
         let mut medians_of = [Vec::new(), Vec::new()];
-        let (mut direct, mut through) =
-            (Client::connect(world.engine.address).await, Client::connect(world.proxy()).await);
+        let (mut direct, mut through) = (
+            Client::connect(world.engine.address).await,
+            Client::connect(world.proxy()).await,
+        );
         for _ in 0..ROUNDS {
             for (client, times) in [&mut direct, &mut through].into_iter().zip(&mut medians_of) {
                 let start = Instant::now();
@@ -274,10 +461,18 @@ fn heavy(entries: usize) -> String {
 #[tokio::test]
 async fn fault_u48_large_events_cost_in_proportion() {
     let large = heavy(22_000);
-    assert!(large.len() > 2_900_000 && large.len() < 4 << 20, "{}", large.len());
+    assert!(
+        large.len() > 2_900_000 && large.len() < 4 << 20,
+        "{}",
+        large.len()
+    );
     let small = heavy(2_200);
     // Without optimisation, a hundred of them would take a minute.
-    let (few, many) = if cfg!(debug_assertions) { (1, 5) } else { (20, 100) };
+    let (few, many) = if cfg!(debug_assertions) {
+        (1, 5)
+    } else {
+        (20, 100)
+    };
     let (one, other) = (large.clone(), small.clone());
     let engine = Engine::answering(move |attempt| {
         let times = |event: &str, count| {
@@ -293,13 +488,26 @@ async fn fault_u48_large_events_cost_in_proportion() {
     let world = World::start(engine.await, Setup::new()).await;
     let cost = async |name: &str, events: usize| {
         let before = world.samewire.cpu();
-        let request = Request::stream(&format!(r#","logprobs":true,"top_logprobs":1,"user":"{name}""#));
-        let mut client = Client::connect(world.proxy()).await.with_patience(Duration::from_secs(60));
+        let request = Request::stream(&format!(
+            r#","logprobs":true,"top_logprobs":1,"user":"{name}""#
+        ));
+        let mut client = Client::connect(world.proxy())
+            .await
+            .with_patience(Duration::from_secs(60));
         client.send(&request.bytes()).await;
         let answer = client.answer().await;
         let frames = grammar(answer.text());
-        assert_eq!(frames.iter().filter(|frame| frame.contains(r#"{"content":"t"}"#)).count(), events);
-        assert!(!answer.text().contains("12345"), "traces that only the engine needs are dropped");
+        assert_eq!(
+            frames
+                .iter()
+                .filter(|frame| frame.contains(r#"{"content":"t"}"#))
+                .count(),
+            events
+        );
+        assert!(
+            !answer.text().contains("12345"),
+            "traces that only the engine needs are dropped"
+        );
         assert_eq!(
             answer.text().matches(r#""token":"abd""#).count(),
             large.matches("abd").count() * events / if name == "small" { 10 } else { 1 }
@@ -311,8 +519,14 @@ async fn fault_u48_large_events_cost_in_proportion() {
     let in_pieces = cost("small", few * 10).await;
     println!("{few} events: {least:?}, {many}: {most:?}, {few} in ten pieces each: {in_pieces:?}");
     let slack = Duration::from_millis(300);
-    assert!(most < least * 10 + slack, "five times as many: {least:?} and {most:?}");
-    assert!(least < in_pieces * 4 + slack, "the same in pieces: {in_pieces:?} and {least:?}");
+    assert!(
+        most < least * 10 + slack,
+        "five times as many: {least:?} and {most:?}"
+    );
+    assert!(
+        least < in_pieces * 4 + slack,
+        "the same in pieces: {in_pieces:?} and {least:?}"
+    );
     world.end().await;
 }
 
@@ -326,14 +540,18 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
     let (told, mut broken) = tokio::sync::mpsc::channel(64);
     let stubborn = tokio::spawn(async move {
         loop {
-            let Ok((mut stream, _)) = listener.accept().await else { return };
+            let Ok((mut stream, _)) = listener.accept().await else {
+                return;
+            };
             let (begun, more, told) = (begun.clone(), more.clone(), told.clone());
             tokio::spawn(async move {
                 let mut request = vec![0; 10_000];
                 let read = stream.read(&mut request).await.unwrap_or(0);
                 if !String::from_utf8_lossy(&request[..read]).starts_with("POST") {
                     let _ = stream
-                        .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+                        .write_all(
+                            b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                        )
                         .await;
                     return;
                 }
@@ -347,18 +565,32 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
         }
     });
     let world = World::start(Script::new(), Setup::new().upstream(&url)).await;
-    let cancels = async || world.samewire.sum("samewire_upstream_cancels_total", &[]).await;
+    let cancels = async || {
+        world
+            .samewire
+            .sum("samewire_upstream_cancels_total", &[])
+            .await
+    };
     assert_eq!(cancels().await, 0);
     for n in 1..=5 {
         let client = world.begin_until(&Request::stream(""), "\"b\"").await;
         let cpu = world.samewire.cpu();
-        let left = client.leave(if n % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst });
-        let seen = tokio::time::timeout(PATIENCE, broken.recv()).await.expect("the connection is closed");
+        let left = client.leave(if n % 2 == 0 {
+            CloseKind::Fin
+        } else {
+            CloseKind::Rst
+        });
+        let seen = tokio::time::timeout(PATIENCE, broken.recv())
+            .await
+            .expect("the connection is closed");
         let took = seen.expect("told").saturating_duration_since(left);
         assert!(took < SOON, "{took:?}");
         world.samewire.finished(n).await;
         assert_eq!(cancels().await, n as u64, "one cancel for each");
-        assert!(world.samewire.cpu() - cpu < Duration::from_millis(500), "nothing is waited for");
+        assert!(
+            world.samewire.cpu() - cpu < Duration::from_millis(500),
+            "nothing is waited for"
+        );
     }
     for line in world.samewire.request_lines() {
         assert!(line.contains(r#""end":"client_closed""#), "{line}");
@@ -378,7 +610,12 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
     for (buffer, name, is_kept) in [(8 << 10, "small", is_small), (8 << 20, "large", is_large)] {
         let gate = Gate::default();
         let begun = Script::stream().text("ready").wait(&gate);
-        let script = begun.then(Step::Flood { events: 4_000, size: 8 << 10 }).stop();
+        let script = begun
+            .then(Step::Flood {
+                events: 4_000,
+                size: 8 << 10,
+            })
+            .stop();
         let setup = Setup::new().config(&format!("[limits]\nstream_buffer_bytes = {buffer}"));
         let world = World::start(script, setup).await;
         let clients = readers(&world, READERS).await;
@@ -386,7 +623,10 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
         gate.open();
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
         let held = || world.samewire.allocated().saturating_sub(before) / READERS as u64;
-        until(&format!("the buffer of each client is {name}"), || is_kept(held())).await;
+        until(&format!("the buffer of each client is {name}"), || {
+            is_kept(held())
+        })
+        .await;
         println!("kept for each client with a {name} buffer: {}", held());
         for client in clients {
             client.leave(CloseKind::Rst);
@@ -402,7 +642,9 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
         "p".repeat(10_000)
     );
     for (limit, heard) in [(20_000, true), (1_024, false)] {
-        let setup = Setup::new().allow_errors().config(&format!("[limits]\nmax_error_bytes = {limit}"));
+        let setup = Setup::new()
+            .allow_errors()
+            .config(&format!("[limits]\nmax_error_bytes = {limit}"));
         let world = World::start(Script::new().json("400 Bad Request", &body), setup).await;
         for request in [
             Request::stream(""),
@@ -412,7 +654,11 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
             let fault = world.request(&request).await.fault();
             assert_eq!(fault.message == "said", heard, "{limit}: {fault:?}");
             // A truncated error cannot be parsed.
-            let code = if heard { None } else { Some("upstream_invalid_response") };
+            let code = if heard {
+                None
+            } else {
+                Some("upstream_invalid_response")
+            };
             assert_eq!(fault.code.as_deref(), code, "{limit}");
         }
         world.end().await;
@@ -422,13 +668,23 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
 /// A stream held open for tool outputs gets keepalives at the configured interval.
 #[tokio::test]
 async fn a_held_stream_is_kept_alive() {
-    let scripts = vec![crate::responses::over_chat::scripted("tools", "chatcmpl-1", true)];
-    let world = World::start(Engine::in_turn(scripts), Setup::new().set("keepalive_seconds=1")).await;
+    let scripts = vec![crate::responses::over_chat::scripted(
+        "tools",
+        "chatcmpl-1",
+        true,
+    )];
+    let world = World::start(
+        Engine::in_turn(scripts),
+        Setup::new().set("keepalive_seconds=1"),
+    )
+    .await;
     let request = crate::responses::over_chat::prompt(
         "tools",
         &format!(r#",{},"stream":true"#, crate::responses::over_chat::TOOLS),
     );
-    let request = request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1");
+    let request = request
+        .header("x-samewire-dialect", "codex-legacy")
+        .header("x-samewire-tool-hold", "1");
     let mut client = world.begin(&request).await;
     let start = Instant::now();
     for _ in 0..2 {

@@ -40,14 +40,22 @@ fn parsed() -> Setup {
 /// Returns the values of `skip_special_tokens` that the engine received.
 fn asked(world: &World) -> Vec<Value> {
     let body = |attempt: Attempt| attempt.json();
-    world.engine.attempts().into_iter().map(|attempt| body(attempt)["skip_special_tokens"].clone()).collect()
+    world
+        .engine
+        .attempts()
+        .into_iter()
+        .map(|attempt| body(attempt)["skip_special_tokens"].clone())
+        .collect()
 }
 
 #[tokio::test]
 async fn chat_gets_reasoning_text_and_a_call() {
     let world = World::start(engine(), parsed()).await;
     let call = |fragment: &str| {
-        format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#, json_string(fragment))
+        format!(
+            r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#,
+            json_string(fragment)
+        )
     };
     let expected = Canonical::new()
         .role()
@@ -64,12 +72,21 @@ async fn chat_gets_reasoning_text_and_a_call() {
     assert_eq!(world.stream("").await.text(), expected.text());
     let whole = object(&world.request(&Request::plain("")).await);
     let message = &whole["choices"][0]["message"];
-    assert_eq!([&message["reasoning_content"], &message["content"]], ["I look.", "One moment."]);
+    assert_eq!(
+        [&message["reasoning_content"], &message["content"]],
+        ["I look.", "One moment."]
+    );
     let function = json!({"name": "weather", "arguments": "{\"city\":\"Bern\"}"});
     assert_eq!(message["tool_calls"][0]["function"], function);
     assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
     assert_eq!(asked(&world), [false, false]);
-    assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"harmony\""]).await, 6);
+    assert_eq!(
+        world
+            .samewire
+            .sum("samewire_rewrites_total", &["rule=\"harmony\""])
+            .await,
+        6
+    );
     world.end().await;
 }
 
@@ -80,13 +97,22 @@ async fn responses_get_an_item_for_each_message() {
     let whole = object(&world.request(&prompt("m", "")).await);
     for response in [last(&streamed), &whole] {
         let items = response["output"].as_array().unwrap();
-        let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+        let kinds: Vec<_> = items
+            .iter()
+            .map(|item| item["type"].as_str().unwrap())
+            .collect();
         assert_eq!(kinds, ["reasoning", "message", "function_call"]);
         assert_eq!(
-            [&items[0]["content"][0]["text"], &items[1]["content"][0]["text"]],
+            [
+                &items[0]["content"][0]["text"],
+                &items[1]["content"][0]["text"]
+            ],
             ["I look.", "One moment."]
         );
-        assert_eq!([&items[2]["name"], &items[2]["arguments"]], ["weather", "{\"city\":\"Bern\"}"]);
+        assert_eq!(
+            [&items[2]["name"], &items[2]["arguments"]],
+            ["weather", "{\"city\":\"Bern\"}"]
+        );
         assert_eq!(response["status"], "completed");
     }
     assert_eq!(asked(&world), [false, false]);
@@ -96,8 +122,14 @@ async fn responses_get_an_item_for_each_message() {
 #[tokio::test]
 async fn the_engine_is_asked_for_markers_unless_the_client_says_what_it_wants() {
     let world = World::start(engine(), parsed()).await;
-    world.request(&Request::plain(r#","skip_special_tokens":true"#)).await;
-    world.request(&ask(r#""model":"m","input":"hi","skip_special_tokens":true"#)).await;
+    world
+        .request(&Request::plain(r#","skip_special_tokens":true"#))
+        .await;
+    world
+        .request(&ask(
+            r#""model":"m","input":"hi","skip_special_tokens":true"#,
+        ))
+        .await;
     assert_eq!(asked(&world), [true, true]);
     world.end().await;
     let world = World::start(engine(), Setup::new()).await;

@@ -19,7 +19,9 @@ impl Balancer {
     fn forward_to(self, address: SocketAddr) {
         tokio::spawn(async move {
             loop {
-                let Ok((mut stream, _)) = self.listener.accept().await else { return };
+                let Ok((mut stream, _)) = self.listener.accept().await else {
+                    return;
+                };
                 tokio::spawn(async move {
                     if let Ok(mut there) = TcpStream::connect(address).await {
                         let _ = tokio::io::copy_bidirectional(&mut stream, &mut there).await;
@@ -31,13 +33,21 @@ impl Balancer {
 }
 
 fn setup(url: &str) -> Setup {
-    Setup::new().args(&["--engine", "vllm"]).upstream(url).allow_errors()
+    Setup::new()
+        .args(&["--engine", "vllm"])
+        .upstream(url)
+        .allow_errors()
 }
 
 async fn is_refused(samewire: &Samewire) {
     for request in [Request::stream(""), Request::plain("")] {
         let answer = request.answer(samewire.proxy).await;
-        assert_eq!(answer.failure(), "508 server_error upstream_loop", "{}", answer.text());
+        assert_eq!(
+            answer.failure(),
+            "508 server_error upstream_loop",
+            "{}",
+            answer.text()
+        );
     }
 }
 
@@ -47,13 +57,19 @@ async fn fault_u55_a_balancer_that_leads_back() {
     let samewire = Samewire::start(&setup(&balancer.url)).await;
     balancer.forward_to(samewire.proxy);
     until("its probes find it", || {
-        samewire.logs().iter().any(|line| line.contains("it leads to samewire itself"))
+        samewire
+            .logs()
+            .iter()
+            .any(|line| line.contains("it leads to samewire itself"))
     })
     .await;
     is_refused(&samewire).await;
     // Each request came back once and went no further. Probes come back, too.
     let lines = samewire.request_lines();
-    let asked = lines.iter().filter(|line| line.contains("\"route\":\"chat\"")).count();
+    let asked = lines
+        .iter()
+        .filter(|line| line.contains("\"route\":\"chat\""))
+        .count();
     assert!(asked <= 4, "{lines:?}");
 }
 
@@ -73,9 +89,19 @@ async fn one_behind_another_serves() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let inner = Samewire::start(&setup(&engine.url())).await;
     let outer = Samewire::start(&setup(&format!("http://{}", inner.proxy))).await;
-    Request::stream("").answer(outer.proxy).await.with_status(200);
-    let hops = engine.attempts()[0].header("x-samewire-hop").expect("the way").to_owned();
+    Request::stream("")
+        .answer(outer.proxy)
+        .await
+        .with_status(200);
+    let hops = engine.attempts()[0]
+        .header("x-samewire-hop")
+        .expect("the way")
+        .to_owned();
     assert_eq!(hops.split(',').count(), 2, "{hops}");
     // A forged header does not count as a loop.
-    Request::stream("").header("x-samewire-hop", "here, there").answer(outer.proxy).await.with_status(200);
+    Request::stream("")
+        .header("x-samewire-hop", "here, there")
+        .answer(outer.proxy)
+        .await
+        .with_status(200);
 }

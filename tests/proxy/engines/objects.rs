@@ -12,24 +12,42 @@ fn good() -> Script {
 
 /// Starts engines with these scripts and waits until their models are known.
 async fn fleet(scripts: Vec<Script>, config: &str) -> World {
-    World::fleet_up(scripts, Setup::new().allow_errors().config(PATIENT).config(config), &[]).await
+    World::fleet_up(
+        scripts,
+        Setup::new().allow_errors().config(PATIENT).config(config),
+        &[],
+    )
+    .await
 }
 
 async fn embedded(world: &World) -> Answer {
-    world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await
+    world
+        .post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)
+        .await
 }
 
 #[tokio::test]
 async fn who_pushes_back_says_when_to_come_again() {
     let pushing = |status: &str, seconds: u64| {
         let line = format!("retry-after: {seconds}\r\n");
-        Script::new().whole_with(status, "application/json", &line, r#"{"error":{"message":"busy"}}"#)
+        Script::new().whole_with(
+            status,
+            "application/json",
+            &line,
+            r#"{"error":{"message":"busy"}}"#,
+        )
     };
     for (first, second) in [(20, 7), (7, 20)] {
-        let scripts = vec![pushing("429 Too Many Requests", first), pushing("429 Too Many Requests", second)];
+        let scripts = vec![
+            pushing("429 Too Many Requests", first),
+            pushing("429 Too Many Requests", second),
+        ];
         let world = fleet(scripts, "").await;
         let answer = embedded(&world).await;
-        assert_eq!((answer.head.status, answer.head.header("retry-after")), (429, Some("7")));
+        assert_eq!(
+            (answer.head.status, answer.head.header("retry-after")),
+            (429, Some("7"))
+        );
         assert_eq!(world.attempt_counts(), [1, 1]);
         world.end().await;
     }
@@ -46,7 +64,13 @@ async fn who_says_nothing_is_passed_over_while_there_is_time() {
     world.end().await;
     let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 0.5";
     let world = fleet(vec![Script::new().hang(), Script::new().hang()], times).await;
-    assert_eq!((embedded(&world).await.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1));
+    assert_eq!(
+        (
+            embedded(&world).await.head.status,
+            world.attempt_counts().iter().sum::<usize>()
+        ),
+        (504, 1)
+    );
     world.end().await;
 }
 
@@ -56,7 +80,10 @@ async fn an_endless_object_is_asked_for_once() {
     let endless = format!(r#"{{"object":"list","data":["{}"]}}"#, "x".repeat(3 << 20));
     let scripts = vec![Script::ok(&endless); 2];
     let world = fleet(scripts, "[limits]\nmax_answer_bytes = 1000000").await;
-    assert_eq!(embedded(&world).await.fault().code.as_deref(), Some("upstream_invalid_response"));
+    assert_eq!(
+        embedded(&world).await.fault().code.as_deref(),
+        Some("upstream_invalid_response")
+    );
     assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1);
     world.end().await;
 }
@@ -79,15 +106,22 @@ async fn a_list_does_not_wait_for_the_one_that_hangs() {
 #[tokio::test]
 async fn an_engine_without_embeddings_is_named() {
     for script in [
-        Script::new().raw(include_str!("../../../fixtures/vllm/error-no-embeddings-rust/upstream.http")),
-        Script::new().raw(include_str!("../../../fixtures/sglang/error-no-embeddings-rust/upstream.http")),
+        Script::new().raw(include_str!(
+            "../../../fixtures/vllm/error-no-embeddings-rust/upstream.http"
+        )),
+        Script::new().raw(include_str!(
+            "../../../fixtures/sglang/error-no-embeddings-rust/upstream.http"
+        )),
         Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
     ] {
         let world = fleet(vec![script.clone(), script], "").await;
         for _ in 0..5 {
             let answer = embedded(&world).await;
             assert_eq!(answer.failure(), "404 invalid_request_error");
-            assert_eq!(answer.fault().message, "The upstream engine does not serve POST /v1/embeddings.");
+            assert_eq!(
+                answer.fault().message,
+                "The upstream engine does not serve POST /v1/embeddings."
+            );
         }
         assert_eq!(world.attempt_counts().iter().sum::<usize>(), 5);
         world.samewire.finished(5).await;

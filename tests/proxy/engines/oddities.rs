@@ -6,8 +6,12 @@ use crate::sim::prelude::*;
 
 /// Returns the client's stream for these chunks, which are followed by `[DONE]`.
 async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> String {
-    let script = chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
-    let answer = World::answer(script.done().end(), setup, request).await.with_status(200);
+    let script = chunks
+        .iter()
+        .fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
+    let answer = World::answer(script.done().end(), setup, request)
+        .await
+        .with_status(200);
     let text = answer.text().to_owned();
     grammar(&text);
     text
@@ -43,15 +47,28 @@ fn call(inner: &str) -> String {
 fn calls(text: &str) -> Vec<(String, String, String)> {
     let mut calls: Vec<(String, String, String)> = Vec::new();
     for block in grammar(text) {
-        let Some(data) = block.strip_prefix("data: ").filter(|data| *data != "[DONE]") else { continue };
+        let Some(data) = block
+            .strip_prefix("data: ")
+            .filter(|data| *data != "[DONE]")
+        else {
+            continue;
+        };
         let frame: Value = serde_json::from_str(data).unwrap();
-        let Some(list) = frame["choices"][0]["delta"].get("tool_calls") else { continue };
+        let Some(list) = frame["choices"][0]["delta"].get("tool_calls") else {
+            continue;
+        };
         assert_eq!(list.as_array().unwrap().len(), 1, "{block}");
-        let (call, index) = (&list[0], usize::try_from(list[0]["index"].as_u64().unwrap()).unwrap());
+        let (call, index) = (
+            &list[0],
+            usize::try_from(list[0]["index"].as_u64().unwrap()).unwrap(),
+        );
         let function = &call["function"];
         let piece = function["arguments"].as_str().unwrap();
         if let Some(known) = calls.get_mut(index) {
-            assert!(call.get("id").is_none() && function.get("name").is_none(), "once is enough: {block}");
+            assert!(
+                call.get("id").is_none() && function.get("name").is_none(),
+                "once is enough: {block}"
+            );
             known.2.push_str(piece);
             continue;
         }
@@ -65,14 +82,25 @@ fn calls(text: &str) -> Vec<(String, String, String)> {
 /// Checks that a stream of these pieces yields these tool calls, and ends well.
 async fn check_calls(pieces: &[&str], expected: &[(&str, &str, &str)], what: &str) {
     let role = delta(r#"{"role":"assistant","content":""}"#);
-    let chunks =
-        std::iter::once(role).chain(pieces.iter().map(|piece| call(piece))).chain([finish("tool_calls")]);
-    let text = client_stream(&chunks.collect::<Vec<_>>(), &Request::stream(""), Setup::new()).await;
+    let chunks = std::iter::once(role)
+        .chain(pieces.iter().map(|piece| call(piece)))
+        .chain([finish("tool_calls")]);
+    let text = client_stream(
+        &chunks.collect::<Vec<_>>(),
+        &Request::stream(""),
+        Setup::new(),
+    )
+    .await;
     let got = calls(&text);
-    let got: Vec<_> =
-        got.iter().map(|(id, name, text)| (id.as_str(), name.as_str(), text.as_str())).collect();
+    let got: Vec<_> = got
+        .iter()
+        .map(|(id, name, text)| (id.as_str(), name.as_str(), text.as_str()))
+        .collect();
     assert_eq!(got, expected, "{what}: {text}");
-    assert!(text.contains(r#""finish_reason":"tool_calls""#) && text.ends_with("data: [DONE]\n\n"), "{what}");
+    assert!(
+        text.contains(r#""finish_reason":"tool_calls""#) && text.ends_with("data: [DONE]\n\n"),
+        "{what}"
+    );
 }
 
 #[tokio::test]
@@ -94,20 +122,31 @@ async fn fault_u26_text_that_looks_like_framing() {
     for kind in ["reasoning", "content"] {
         chunks.extend(texts.map(|text| delta(&format!(r#"{{"{kind}":{}}}"#, json_string(text)))));
     }
-    chunks.push(call(r#""index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}"#));
-    chunks.extend(
-        texts.map(|text| call(&format!(r#""index":0,"function":{{"arguments":{}}}"#, json_string(text)))),
-    );
+    chunks.push(call(
+        r#""index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":""}"#,
+    ));
+    chunks.extend(texts.map(|text| {
+        call(&format!(
+            r#""index":0,"function":{{"arguments":{}}}"#,
+            json_string(text)
+        ))
+    }));
     chunks.push(finish("tool_calls"));
     let got = client_stream(&chunks, &Request::stream(""), Setup::new()).await;
-    assert!(got.ends_with(Canonical::new().finish("tool_calls").done().text()), "{got}");
+    assert!(
+        got.ends_with(Canonical::new().finish("tool_calls").done().text()),
+        "{got}"
+    );
     let deltas: Vec<Value> = grammar(&got)
         .into_iter()
         .filter_map(|block| serde_json::from_str::<Value>(block.strip_prefix("data: ")?).ok())
         .map(|frame| frame["choices"][0]["delta"].clone())
         .collect();
     for kind in ["reasoning_content", "content"] {
-        let said: Vec<_> = deltas.iter().filter_map(|delta| delta[kind].as_str()).collect();
+        let said: Vec<_> = deltas
+            .iter()
+            .filter_map(|delta| delta[kind].as_str())
+            .collect();
         assert_eq!(said, texts, "one frame for each {kind}");
     }
     assert_eq!(calls(&got)[0].2, texts.concat());
@@ -121,12 +160,17 @@ async fn fault_u29_broken_at_each_position() {
         let mut expected = Canonical::new().role();
         for n in 0..=TOKENS {
             if n == at {
-                script = script.ev(r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"lost"}"#);
+                script = script
+                    .ev(r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"lost"}"#);
             }
             if n < TOKENS {
                 let text = format!("a.{n} ");
                 script = script.text(&text);
-                expected = if n < at { expected.content(&text) } else { expected };
+                expected = if n < at {
+                    expected.content(&text)
+                } else {
+                    expected
+                };
             }
         }
         script = script.finish("stop");
@@ -134,9 +178,18 @@ async fn fault_u29_broken_at_each_position() {
             script = script.ev("{");
         }
         let setup = Setup::new().allow_errors();
-        let answer = World::answer(script.text("late").done().end(), setup, &Request::stream("")).await;
+        let answer = World::answer(
+            script.text("late").done().end(),
+            setup,
+            &Request::stream(""),
+        )
+        .await;
         // A finish that was held back until then is dropped.
-        assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
+        assert_eq!(
+            answer.text(),
+            expected.error(INVALID_EVENT).text(),
+            "broken at {at}"
+        );
     }
 }
 
@@ -145,10 +198,13 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
     let two = [("a", "f", r#"{"x":1}"#), ("b", "g", "[2]")];
     let open = |index: &str, id: &str, name: &str, text: &str| {
         let text = json_string(text);
-        format!(r#"{index}"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{text}}}"#)
+        format!(
+            r#"{index}"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{text}}}"#
+        )
     };
-    let more =
-        |index: &str, text: &str| format!(r#"{index}"function":{{"arguments":{}}}"#, json_string(text));
+    let more = |index: &str, text: &str| {
+        format!(r#"{index}"function":{{"arguments":{}}}"#, json_string(text))
+    };
     for (first, second, what) in [
         ("", "", "missing"),
         (r#""index":0,"#, r#""index":1,"#, "plain"),
@@ -168,23 +224,51 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
         ];
         check_calls(&pieces.each_ref().map(String::as_str), &two, what).await;
         // Each call in one piece.
-        let pieces = [open(first, "a", "f", r#"{"x":1}"#), open(second, "b", "g", "[2]")];
+        let pieces = [
+            open(first, "a", "f", r#"{"x":1}"#),
+            open(second, "b", "g", "[2]"),
+        ];
         check_calls(&pieces.each_ref().map(String::as_str), &two, what).await;
     }
     // The id is repeated in every piece, and pieces of two calls alternate.
     let zero = r#""index":0,"#;
     let again = |index: &str, id: &str, text: &str| {
-        format!(r#"{index}"id":"{id}","function":{{"arguments":{}}}"#, json_string(text))
+        format!(
+            r#"{index}"id":"{id}","function":{{"arguments":{}}}"#,
+            json_string(text)
+        )
     };
-    let pieces = [open(zero, "a", "f", ""), again(zero, "a", r#"{"x""#), again(zero, "a", ":1}")];
-    check_calls(&pieces.each_ref().map(String::as_str), &two[..1], "a repeated id").await;
+    let pieces = [
+        open(zero, "a", "f", ""),
+        again(zero, "a", r#"{"x""#),
+        again(zero, "a", ":1}"),
+    ];
+    check_calls(
+        &pieces.each_ref().map(String::as_str),
+        &two[..1],
+        "a repeated id",
+    )
+    .await;
     let one = r#""index":1,"#;
-    let pieces =
-        [open(zero, "a", "f", r#"{"x""#), open(one, "b", "g", "["), more(zero, ":1}"), more(one, "2]")];
+    let pieces = [
+        open(zero, "a", "f", r#"{"x""#),
+        open(one, "b", "g", "["),
+        more(zero, ":1}"),
+        more(one, "2]"),
+    ];
     check_calls(&pieces.each_ref().map(String::as_str), &two, "in turn").await;
-    let pieces =
-        [open("", "a", "f", r#"{"x""#), open("", "b", "g", "["), again("", "a", ":1}"), again("", "b", "2]")];
-    check_calls(&pieces.each_ref().map(String::as_str), &two, "in turn, by id").await;
+    let pieces = [
+        open("", "a", "f", r#"{"x""#),
+        open("", "b", "g", "["),
+        again("", "a", ":1}"),
+        again("", "b", "2]"),
+    ];
+    check_calls(
+        &pieces.each_ref().map(String::as_str),
+        &two,
+        "in turn, by id",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -271,9 +355,16 @@ async fn fault_u32_calls_told_in_strange_ways() {
 fn choices(text: &str) -> Vec<(String, Option<String>, usize)> {
     let mut choices: Vec<(String, Option<String>, usize)> = Vec::new();
     for block in grammar(text) {
-        let Some(data) = block.strip_prefix("data: ").filter(|data| *data != "[DONE]") else { continue };
+        let Some(data) = block
+            .strip_prefix("data: ")
+            .filter(|data| *data != "[DONE]")
+        else {
+            continue;
+        };
         let frame: Value = serde_json::from_str(data).unwrap();
-        let Some(choice) = frame["choices"].get(0) else { continue };
+        let Some(choice) = frame["choices"].get(0) else {
+            continue;
+        };
         let index = usize::try_from(choice["index"].as_u64().unwrap()).unwrap();
         assert!(index <= choices.len(), "{block}");
         if index == choices.len() {
@@ -282,7 +373,9 @@ fn choices(text: &str) -> Vec<(String, Option<String>, usize)> {
         let known = &mut choices[index];
         assert!(known.1.is_none(), "nothing after the finish: {block}");
         known.2 += usize::from(choice["delta"].get("role").is_some());
-        known.0.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+        known
+            .0
+            .push_str(choice["delta"]["content"].as_str().unwrap_or_default());
         known.1 = choice["finish_reason"].as_str().map(str::to_owned);
     }
     choices
@@ -299,7 +392,15 @@ async fn fault_u33_choices_mixed_up() {
         one(text(2, "c1")),
         chunk(&[text(0, "a1"), text(1, "b1")].join(","), ""),
         one(end(1, "length")),
-        chunk(&[text(2, "c2"), choice(1, r#"{"content":""}"#, "null"), text(0, "a2")].join(","), ""),
+        chunk(
+            &[
+                text(2, "c2"),
+                choice(1, r#"{"content":""}"#, "null"),
+                text(0, "a2"),
+            ]
+            .join(","),
+            "",
+        ),
         one(choice(1, "{}", "null")),
         one(choice(0, r#"{"content":"a3"}"#, "\"stop\"")),
         one(end(2, "stop")),
@@ -313,12 +414,20 @@ async fn fault_u33_choices_mixed_up() {
     let rows = [
         vec![one(text(0, "a")), one(text(3, "d"))],
         vec![one(text(0, "a")), one(text(4_000_000, "d"))],
-        vec![one(text(0, "a")), one(end(0, "stop")), one(text(1, "b")), one(text(0, "late"))],
+        vec![
+            one(text(0, "a")),
+            one(end(0, "stop")),
+            one(text(1, "b")),
+            one(text(0, "late")),
+        ],
     ];
     for chunks in rows {
         let text = client_stream(&chunks, &three, Setup::new().allow_errors()).await;
         let last = *grammar(&text).last().expect("an end");
-        assert!(last.contains(r#""code":"upstream_invalid_event""#), "{text}");
+        assert!(
+            last.contains(r#""code":"upstream_invalid_event""#),
+            "{text}"
+        );
         assert!(!text.contains("late") && !text.contains("\"d\""), "{text}");
         assert_eq!(choices(&text)[0].0, "a");
     }
@@ -327,11 +436,20 @@ async fn fault_u33_choices_mixed_up() {
 /// The same answer in forms that differ without a difference in meaning.
 #[tokio::test]
 async fn fault_u34_the_same_in_other_words() {
-    let expected = Canonical::new().role().reasoning("why").content("a").content("b").finish("stop").done();
+    let expected = Canonical::new()
+        .role()
+        .reasoning("why")
+        .content("a")
+        .content("b")
+        .finish("stop")
+        .done();
     let role = || delta(r#"{"role":"assistant","content":""}"#);
     let pair = |inner: &str, finish: &str| chunk(&choice(0, inner, finish), "");
     let why = || delta(r#"{"reasoning_content":"why"}"#);
-    let (a, b) = (|| delta(r#"{"content":"a"}"#), || delta(r#"{"content":"b"}"#));
+    let (a, b) = (
+        || delta(r#"{"content":"a"}"#),
+        || delta(r#"{"content":"b"}"#),
+    );
     let rows = [
         vec![role(), why(), a(), b(), finish("stop")],
         vec![role(), role(), why(), role(), a(), b(), finish("stop")],
@@ -347,21 +465,52 @@ async fn fault_u34_the_same_in_other_words() {
             b(),
             finish("stop"),
         ],
-        vec![role(), delta(r#"{"reasoning":"why"}"#), a(), b(), finish("stop")],
-        vec![role(), delta(r#"{"reasoning":"why","reasoning_content":"why"}"#), a(), b(), finish("stop")],
-        vec![role(), delta(r#"{"reasoning":"why","content":"a"}"#), b(), finish("stop")],
         vec![
-            pair(r#"{"role":"assistant","reasoning":"why","content":"a"}"#, "null"),
+            role(),
+            delta(r#"{"reasoning":"why"}"#),
+            a(),
+            b(),
+            finish("stop"),
+        ],
+        vec![
+            role(),
+            delta(r#"{"reasoning":"why","reasoning_content":"why"}"#),
+            a(),
+            b(),
+            finish("stop"),
+        ],
+        vec![
+            role(),
+            delta(r#"{"reasoning":"why","content":"a"}"#),
+            b(),
+            finish("stop"),
+        ],
+        vec![
+            pair(
+                r#"{"role":"assistant","reasoning":"why","content":"a"}"#,
+                "null",
+            ),
             pair(r#"{"role":"assistant","content":"b"}"#, "\"stop\""),
         ],
-        vec![role(), why(), a(), b(), finish("stop"), finish("stop"), delta(r#"{"content":""}"#)],
+        vec![
+            role(),
+            why(),
+            a(),
+            b(),
+            finish("stop"),
+            finish("stop"),
+            delta(r#"{"content":""}"#),
+        ],
         vec![role(), why(), a(), finish("stop"), b()],
         vec![
             role(),
             why(),
             a(),
             b(),
-            pair(r#"{"content":null,"reasoning_content":null,"tool_calls":[]}"#, "\"stop\""),
+            pair(
+                r#"{"content":null,"reasoning_content":null,"tool_calls":[]}"#,
+                "\"stop\"",
+            ),
         ],
     ];
     for (n, chunks) in rows.iter().enumerate() {
@@ -373,11 +522,15 @@ async fn fault_u34_the_same_in_other_words() {
 #[tokio::test]
 async fn fault_u35_usage_wherever_it_stands() {
     let usage = |prompt: &str, completion: &str| {
-        format!(r#","usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":8}}"#)
+        format!(
+            r#","usage":{{"prompt_tokens":{prompt},"completion_tokens":{completion},"total_tokens":8}}"#
+        )
     };
     let with = |choices: &str, usage: &str| chunk(choices, usage);
-    let (role, text) =
-        (choice(0, r#"{"role":"assistant"}"#, "null"), choice(0, r#"{"content":"a"}"#, "null"));
+    let (role, text) = (
+        choice(0, r#"{"role":"assistant"}"#, "null"),
+        choice(0, r#"{"content":"a"}"#, "null"),
+    );
     let end = choice(0, "{}", "\"stop\"");
     let good = usage("3", "5");
     let rows = [
@@ -390,9 +543,29 @@ async fn fault_u35_usage_wherever_it_stands() {
                 with("", &good),
             ],
         ),
-        ("twice", vec![with(&role, ""), with(&text, ""), with(&end, ""), with("", &good), with("", &good)]),
-        ("before the finish", vec![with(&role, ""), with(&text, ""), with("", &good), with(&end, "")]),
-        ("with the finish", vec![with(&role, ""), with(&text, ""), with(&end, &good)]),
+        (
+            "twice",
+            vec![
+                with(&role, ""),
+                with(&text, ""),
+                with(&end, ""),
+                with("", &good),
+                with("", &good),
+            ],
+        ),
+        (
+            "before the finish",
+            vec![
+                with(&role, ""),
+                with(&text, ""),
+                with("", &good),
+                with(&end, ""),
+            ],
+        ),
+        (
+            "with the finish",
+            vec![with(&role, ""), with(&text, ""), with(&end, &good)],
+        ),
         (
             "early and empty",
             vec![
@@ -407,9 +580,18 @@ async fn fault_u35_usage_wherever_it_stands() {
     ];
     let asked = Request::stream(r#","stream_options":{"include_usage":true}"#);
     let plain = Canonical::new().role().content("a").finish("stop").done();
-    let counted = Canonical::with_usage().role().content("a").finish("stop").usage(3, 5).done();
+    let counted = Canonical::with_usage()
+        .role()
+        .content("a")
+        .finish("stop")
+        .usage(3, 5)
+        .done();
     for (what, chunks) in &rows {
-        assert_eq!(client_stream(chunks, &asked, Setup::new()).await, counted.text(), "{what}");
+        assert_eq!(
+            client_stream(chunks, &asked, Setup::new()).await,
+            counted.text(),
+            "{what}"
+        );
         assert_eq!(
             client_stream(chunks, &Request::stream(""), Setup::new()).await,
             plain.text(),
@@ -417,14 +599,30 @@ async fn fault_u35_usage_wherever_it_stands() {
         );
     }
     // No usage at all: the stream is complete anyway, no usage is invented, and the gap is counted.
-    let without = Canonical::with_usage().role().content("a").finish("stop").done();
+    let without = Canonical::with_usage()
+        .role()
+        .content("a")
+        .finish("stop")
+        .done();
     let chunks = [with(&role, ""), with(&text, ""), with(&end, "")];
-    assert_eq!(client_stream(&chunks, &asked, Setup::new()).await, without.text());
+    assert_eq!(
+        client_stream(&chunks, &asked, Setup::new()).await,
+        without.text()
+    );
     // Invalid numbers: there is at most one usage frame, and a regular end.
-    for (prompt, completion) in
-        [("-1", "5"), ("3", "99999999999999999999999"), ("1e3", "5"), ("null", "5"), ("3", "\"5\"")]
-    {
-        let chunks = [with(&role, ""), with(&text, ""), with(&end, ""), with("", &usage(prompt, completion))];
+    for (prompt, completion) in [
+        ("-1", "5"),
+        ("3", "99999999999999999999999"),
+        ("1e3", "5"),
+        ("null", "5"),
+        ("3", "\"5\""),
+    ] {
+        let chunks = [
+            with(&role, ""),
+            with(&text, ""),
+            with(&end, ""),
+            with("", &usage(prompt, completion)),
+        ];
         let text = client_stream(&chunks, &asked, Setup::new().allow_errors()).await;
         assert!(text.matches(r#""usage":{"#).count() <= 1, "{text}");
         assert!(!text.contains(":-1"), "{prompt} {completion}: {text}");
@@ -438,7 +636,11 @@ async fn fault_u35_usage_that_never_comes_is_counted() {
     let world = World::start(Script::stream().text("a").stop(), Setup::new()).await;
     for asked in ["", r#","stream_options":{"include_usage":true}"#] {
         let answer = world.stream(asked).await;
-        assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
+        assert!(
+            answer.text().ends_with("data: [DONE]\n\n"),
+            "{}",
+            answer.text()
+        );
     }
     world.samewire.metric_becomes(COUNTED, 1).await;
     world.end().await;
@@ -451,19 +653,33 @@ async fn fault_u36_names_that_change() {
             r#"{{"id":{id},"object":"chat.completion.chunk","created":{created},"model":{model},"system_fingerprint":"fp-secret","build":"10.0.0.7","choices":[{choices}]}}"#
         )
     };
-    let (role, text) =
-        (choice(0, r#"{"role":"assistant"}"#, "null"), choice(0, r#"{"content":"a"}"#, "null"));
+    let (role, text) = (
+        choice(0, r#"{"role":"assistant"}"#, "null"),
+        choice(0, r#"{"content":"a"}"#, "null"),
+    );
     let end = choice(0, "{}", "\"stop\"");
     let long = format!("\"{}\"", "x".repeat(1 << 20));
     let other = "\"http://10.0.0.7:8000/models/m\"";
     let rows = [
-        (("\"chatcmpl-1\"", "1", "\"m\""), ("\"chatcmpl-2\"", "2", "\"m\"")),
+        (
+            ("\"chatcmpl-1\"", "1", "\"m\""),
+            ("\"chatcmpl-2\"", "2", "\"m\""),
+        ),
         (("\"chatcmpl-1\"", "1", "\"m\""), ("\"\"", "0", "\"m\"")),
         (("\"chatcmpl-1\"", "1", "\"m\""), ("null", "null", "null")),
-        (("\"chatcmpl-1\"", "1", "\"m\""), (long.as_str(), "1", "\"m\"")),
-        (("\"chatcmpl-1\"", "1", "\"m\""), (other, "99999999999999", "\"m\"")),
+        (
+            ("\"chatcmpl-1\"", "1", "\"m\""),
+            (long.as_str(), "1", "\"m\""),
+        ),
+        (
+            ("\"chatcmpl-1\"", "1", "\"m\""),
+            (other, "99999999999999", "\"m\""),
+        ),
         (("\"1\"", "1", "\"m\""), ("\"chatcmpl-1\"", "1", "\"m\"")),
-        (("\"chatcmpl-1\"", "1", "\"m\""), ("\"chatcmpl-1\"", "1", "\"other\"")),
+        (
+            ("\"chatcmpl-1\"", "1", "\"m\""),
+            ("\"chatcmpl-1\"", "1", "\"other\""),
+        ),
     ];
     for ((id, created, model), (late_id, late, late_model)) in rows {
         let chunks = [
@@ -472,7 +688,11 @@ async fn fault_u36_names_that_change() {
             envelope(late_id, late, late_model, &end),
         ];
         let got = client_stream(&chunks, &Request::stream(""), Setup::new()).await;
-        assert_eq!(got, Canonical::answer_of("a").text(), "{late_id:.60} {late}");
+        assert_eq!(
+            got,
+            Canonical::answer_of("a").text(),
+            "{late_id:.60} {late}"
+        );
     }
     // An invalid id from the start: it is replaced by another one, the same in every frame, that reveals nothing.
     for id in [other, "\"\"", "null", "\"a b\\n\"", "\"\u{1f600}\""] {
@@ -489,8 +709,15 @@ async fn fault_u36_names_that_change() {
             .collect();
         assert_eq!(ids.len(), 1, "{ids:?}");
         let id = ids.first().unwrap();
-        assert!(id.strip_prefix("chatcmpl-").is_some_and(|rest| rest.len() == 32), "{id:.100}");
-        assert!(!got.contains("10.0.0.7") && !got.contains("secret"), "{got:.2000}");
+        assert!(
+            id.strip_prefix("chatcmpl-")
+                .is_some_and(|rest| rest.len() == 32),
+            "{id:.100}"
+        );
+        assert!(
+            !got.contains("10.0.0.7") && !got.contains("secret"),
+            "{got:.2000}"
+        );
     }
 }
 
@@ -502,15 +729,25 @@ async fn calls_that_no_client_can_run_are_counted() {
         ("shell", "}!}!", "tool_arguments_invalid"),
         ("shell", "{'command': 'ls'}", "tool_arguments_invalid"),
         ("shell</think>", "{}", "tool_name_markup"),
-        ("get_time</tool_call><tool_call>shell", "{}", "tool_name_markup"),
+        (
+            "get_time</tool_call><tool_call>shell",
+            "{}",
+            "tool_name_markup",
+        ),
         ("shel", "{}", "tool_unknown"),
     ] {
-        let function =
-            format!(r#""function":{{"name":{},"arguments":{}}}"#, json_string(name), json_string(arguments));
+        let function = format!(
+            r#""function":{{"name":{},"arguments":{}}}"#,
+            json_string(name),
+            json_string(arguments)
+        );
         let entry = format!(r#""index":0,"id":"call_1","type":"function",{function}"#);
         let chunks = [call(&entry), finish("tool_calls")];
-        let script =
-            chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk)).done().end();
+        let script = chunks
+            .iter()
+            .fold(Script::new().head_sse(), |script, chunk| script.ev(chunk))
+            .done()
+            .end();
         let world = World::start_as(script, "vllm", Setup::new()).await;
         let schema = r#"{"type":"object","properties":{}}"#;
         for request in [
@@ -526,14 +763,25 @@ async fn calls_that_no_client_can_run_are_counted() {
         ] {
             let answer = world.request(&request).await;
             let passed = json_string(name);
-            assert!(answer.text().contains(&format!("\"name\":{passed}")), "{}", answer.text());
+            assert!(
+                answer.text().contains(&format!("\"name\":{passed}")),
+                "{}",
+                answer.text()
+            );
             let passed = json_string(arguments);
-            assert!(answer.text().contains(&format!("\"arguments\":{passed}")), "{}", answer.text());
+            assert!(
+                answer.text().contains(&format!("\"arguments\":{passed}")),
+                "{}",
+                answer.text()
+            );
         }
         let counted = format!("samewire_rewrites_total{{engine=\"vllm\",rule=\"{rule}\"}}");
         world.samewire.metric_becomes(&counted, 2).await;
         let metrics = world.samewire.admin("/metrics").await.text().to_owned();
-        assert_eq!(metrics.matches("rule=\"tool_unknown").count(), usize::from(rule == "tool_unknown"));
+        assert_eq!(
+            metrics.matches("rule=\"tool_unknown").count(),
+            usize::from(rule == "tool_unknown")
+        );
         world.end().await;
     }
 }

@@ -21,7 +21,9 @@ const TOOLS: &str = r#","tools":[{"type":"function","function":{"name":"weather"
 
 async fn engine() -> Engine {
     Engine::answering(|_: &Attempt| {
-        let script = PIECES.iter().fold(Script::stream(), |script, piece| script.text(piece));
+        let script = PIECES
+            .iter()
+            .fold(Script::stream(), |script, piece| script.text(piece));
         script.finish("stop").usage(3, 9).done().end()
     })
     .await
@@ -29,10 +31,17 @@ async fn engine() -> Engine {
 
 fn canonical() -> String {
     let call = |fragment: &str| {
-        format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#, json_string(fragment))
+        format!(
+            r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#,
+            json_string(fragment)
+        )
     };
     let head = r#"{"tool_calls":[{"index":0,"id":"call_1_0_0","type":"function","function":{"name":"weather","arguments":""}}]}"#;
-    let answer = Canonical::new().role().reasoning("I look.").content("One moment.").delta(head, "null");
+    let answer = Canonical::new()
+        .role()
+        .reasoning("I look.")
+        .content("One moment.")
+        .delta(head, "null");
     let answer = answer.delta(&call("{\"city\":\"Bern\"}"), "null");
     answer.finish("tool_calls").done().text().to_owned()
 }
@@ -41,12 +50,19 @@ fn canonical() -> String {
 async fn reasoning_and_calls_come_out_of_the_text() {
     let world = World::start(engine(), Setup::new().set("parser=qwen3")).await;
     assert_eq!(world.stream(TOOLS).await.text(), canonical());
-    let request = r#""model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"weather"}]"#;
+    let request =
+        r#""model":"m","input":"hi","stream":true,"tools":[{"type":"function","name":"weather"}]"#;
     let streamed = events(&world.request(&ask(request)).await);
     let items = last(&streamed)["output"].as_array().unwrap();
-    let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+    let kinds: Vec<_> = items
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
     assert_eq!(kinds, ["reasoning", "message", "function_call"]);
-    assert_eq!([&items[2]["name"], &items[2]["arguments"]], ["weather", "{\"city\":\"Bern\"}"]);
+    assert_eq!(
+        [&items[2]["name"], &items[2]["arguments"]],
+        ["weather", "{\"city\":\"Bern\"}"]
+    );
     world.end().await;
 }
 
@@ -57,7 +73,10 @@ async fn what_the_engine_could_have_done_is_said_once() {
     for _ in 0..3 {
         assert_eq!(world.stream(TOOLS).await.text(), canonical());
     }
-    until("all are logged", || world.samewire.request_lines().len() >= 3).await;
+    until("all are logged", || {
+        world.samewire.request_lines().len() >= 3
+    })
+    .await;
     let warned = |text: &&String| text.contains("parsed here") && text.contains("WARN");
     assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
     world.end().await;
@@ -69,11 +88,18 @@ async fn what_the_engine_could_have_done_is_said_once() {
 async fn vllm_is_told_that_nothing_is_called() {
     let world = World::start_as(engine(), "vllm", Setup::new().set("parser=qwen3")).await;
     assert_eq!(world.stream(TOOLS).await.text(), canonical());
-    world.request(&ask(r#""model":"m","input":"hi","tools":[{"type":"function","name":"weather"}]"#)).await;
+    world
+        .request(&ask(
+            r#""model":"m","input":"hi","tools":[{"type":"function","name":"weather"}]"#,
+        ))
+        .await;
     for attempt in world.engine.attempts() {
         let body = attempt.json();
         assert_eq!(body["tool_choice"], "none");
-        assert_eq!(body["tools"][0]["function"]["name"], "weather", "the model knows what it may call");
+        assert_eq!(
+            body["tools"][0]["function"]["name"], "weather",
+            "the model knows what it may call"
+        );
     }
     world.end().await;
 }
@@ -138,7 +164,9 @@ fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
             "usage": {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}});
         return Script::ok(object);
     }
-    let script = pieces.iter().fold(Script::stream(), |script, piece| script.text(piece));
+    let script = pieces
+        .iter()
+        .fold(Script::stream(), |script, piece| script.text(piece));
     script.finish("stop").usage(3, 9).done().end()
 }
 
@@ -159,7 +187,10 @@ impl ChatContent {
         let data: Vec<Value> = match whole {
             true => vec![answer.json()],
             false => {
-                let events = answer.text().split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+                let events = answer
+                    .text()
+                    .split("\n\n")
+                    .filter_map(|event| event.strip_prefix("data: "));
                 events
                     .filter(|data| data.starts_with('{'))
                     .map(|data| serde_json::from_str(data).unwrap())
@@ -168,7 +199,11 @@ impl ChatContent {
         };
         let mut told = Self::default();
         for choice in data.iter().map(|chunk| &chunk["choices"][0]) {
-            let part = if whole { &choice["message"] } else { &choice["delta"] };
+            let part = if whole {
+                &choice["message"]
+            } else {
+                &choice["delta"]
+            };
             let text = |key: &str| part[key].as_str().unwrap_or_default();
             told.reasoning += text("reasoning_content");
             told.content += text("content");
@@ -186,12 +221,21 @@ impl ChatContent {
 
     fn text(reasoning: &str, content: &str) -> Self {
         let finish = "stop".to_owned();
-        Self { reasoning: reasoning.to_owned(), content: content.to_owned(), calls: Vec::new(), finish }
+        Self {
+            reasoning: reasoning.to_owned(),
+            content: content.to_owned(),
+            calls: Vec::new(),
+            finish,
+        }
     }
 
     fn call() -> Self {
         let calls = vec![("weather".to_owned(), "{\"city\":\"Bern\"}".to_owned())];
-        Self { calls, finish: "tool_calls".to_owned(), ..Self::text("I look.", "One moment.") }
+        Self {
+            calls,
+            finish: "tool_calls".to_owned(),
+            ..Self::text("I look.", "One moment.")
+        }
     }
 }
 
@@ -213,7 +257,11 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
         (false, "", Setup::new().set("parser=auto")),
         (false, r#","tool_choice":"auto""#, Setup::new()),
         (false, r#","tool_choice":"required""#, Setup::new()),
-        (false, r#","tool_choice":"required""#, Setup::new().set("parser=qwen3")),
+        (
+            false,
+            r#","tool_choice":"required""#,
+            Setup::new().set("parser=qwen3"),
+        ),
         (false, named, Setup::new()),
         (true, "", Setup::new()),
         (true, r#","tool_choice":"required""#, Setup::new()),
@@ -225,42 +273,75 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
         };
         let world = World::start(engine, setup).await;
         for (stream, attempts) in [(true, "2"), (true, "1"), (false, "1")] {
-            let answer = world.request(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}"))).await;
-            assert_eq!(ChatContent::of(&answer), ChatContent::call(), "{choice} {stream}");
-            assert_eq!(answer.head.header("x-samewire-attempts"), Some(attempts), "{choice} {stream}");
+            let answer = world
+                .request(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}")))
+                .await;
+            assert_eq!(
+                ChatContent::of(&answer),
+                ChatContent::call(),
+                "{choice} {stream}"
+            );
+            assert_eq!(
+                answer.head.header("x-samewire-attempts"),
+                Some(attempts),
+                "{choice} {stream}"
+            );
         }
         for attempt in &world.engine.attempts()[1..] {
             let body = attempt.json();
             assert_eq!(body["tool_choice"], "none");
             let seen = body["tools"].as_array().unwrap().len();
-            assert_eq!(seen, if choice == named { 1 } else { 2 }, "the model sees what it may call");
+            assert_eq!(
+                seen,
+                if choice == named { 1 } else { 2 },
+                "the model sees what it may call"
+            );
         }
         world.samewire.finished(3).await;
         let flags = "--enable-auto-tool-choice --tool-call-parser hermes";
         let warned = |line: &&String| line.contains("WARN") && line.contains(flags);
         assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
         let metrics = world.samewire.metrics().await;
-        assert!(metrics.lines().any(|line| line.contains(r#"rule="calls_in_text"} 3"#)), "{metrics}");
+        assert!(
+            metrics
+                .lines()
+                .any(|line| line.contains(r#"rule="calls_in_text"} 3"#)),
+            "{metrics}"
+        );
         world.end().await;
     }
 }
 
 #[tokio::test]
 async fn tools_of_responses_work_on_a_vllm_without_a_parser_of_calls() {
-    for choice in
-        ["", r#","tool_choice":"required""#, r#","tool_choice":{"type":"function","name":"weather"}"#]
-    {
+    for choice in [
+        "",
+        r#","tool_choice":"required""#,
+        r#","tool_choice":{"type":"function","name":"weather"}"#,
+    ] {
         for (stream, attempts) in [(true, 2), (false, 2)] {
             let world = World::start(without_parser(&PIECES), Setup::new()).await;
             let request = format!(
                 r#""model":"Qwen/Qwen3-8B","input":"hi","stream":{stream},"tools":[{{"type":"function","name":"weather"}}]{choice}"#
             );
             let answer = world.request(&ask(&request)).await;
-            let response = if stream { last(&events(&answer)).clone() } else { object(&answer) };
-            let items = response["output"].as_array().unwrap_or_else(|| panic!("{response}"));
-            let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+            let response = if stream {
+                last(&events(&answer)).clone()
+            } else {
+                object(&answer)
+            };
+            let items = response["output"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{response}"));
+            let kinds: Vec<_> = items
+                .iter()
+                .map(|item| item["type"].as_str().unwrap())
+                .collect();
             assert_eq!(kinds, ["reasoning", "message", "function_call"], "{choice}");
-            assert_eq!([&items[2]["name"], &items[2]["arguments"]], ["weather", "{\"city\":\"Bern\"}"]);
+            assert_eq!(
+                [&items[2]["name"], &items[2]["arguments"]],
+                ["weather", "{\"city\":\"Bern\"}"]
+            );
             assert_eq!(world.engine.attempt_count(), attempts, "{choice}");
             world.end().await;
         }
@@ -273,9 +354,18 @@ async fn a_refusal_for_want_of_a_parser_names_the_option() {
     let world = World::start(without_parser(&PIECES), Setup::new()).await;
     for stream in [true, false] {
         let answer = world.request(&chat("m", stream, TWO_TOOLS)).await;
-        assert_eq!((answer.head.status, answer.head.header("x-samewire-attempts")), (400, Some("1")));
+        assert_eq!(
+            (
+                answer.head.status,
+                answer.head.header("x-samewire-attempts")
+            ),
+            (400, Some("1"))
+        );
         let message = answer.fault().message;
-        assert!(message.starts_with("\"auto\" tool choice requires --enable-auto-tool-choice"), "{message}");
+        assert!(
+            message.starts_with("\"auto\" tool choice requires --enable-auto-tool-choice"),
+            "{message}"
+        );
         assert!(message.contains("option 'parser'"), "{message}");
     }
     world.end().await;
@@ -294,7 +384,11 @@ const HARMONY: [&str; 7] = [
 /// gpt-oss in an engine that leaves Harmony in the text: by its name, and by its first words.
 #[tokio::test]
 async fn gpt_oss_is_read_wherever_it_is_recognised() {
-    for (model, more) in [("openai/gpt-oss-20b", ""), ("openai/gpt-oss-20b", TOOLS), ("m", TOOLS)] {
+    for (model, more) in [
+        ("openai/gpt-oss-20b", ""),
+        ("openai/gpt-oss-20b", TOOLS),
+        ("m", TOOLS),
+    ] {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &HARMONY)).await;
         let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
@@ -305,9 +399,16 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
             );
         }
         for attempt in world.engine.attempts() {
-            assert!(attempt.text().contains(r#""skip_special_tokens":false"#), "{}", attempt.text());
+            assert!(
+                attempt.text().contains(r#""skip_special_tokens":false"#),
+                "{}",
+                attempt.text()
+            );
         }
-        until("both are logged", || world.samewire.request_lines().len() >= 2).await;
+        until("both are logged", || {
+            world.samewire.request_lines().len() >= 2
+        })
+        .await;
         let flags = "--reasoning-parser gpt-oss --tool-call-parser gpt-oss";
         let warned = |line: &&String| line.contains("WARN") && line.contains(flags);
         assert_eq!(world.samewire.logs().iter().filter(warned).count(), 1);
@@ -318,14 +419,22 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
 /// Text that only begins like Harmony stays, and so does that of an engine that parses gpt-oss itself.
 #[tokio::test]
 async fn what_is_no_harmony_stays_as_it_is() {
-    let text: [&[&str]; 3] = [&["<|chan", "ge|> is ", "not a marker"], &["<|start|>", "over"], &["<"]];
+    let text: [&[&str]; 3] = [
+        &["<|chan", "ge|> is ", "not a marker"],
+        &["<|start|>", "over"],
+        &["<"],
+    ];
     for pieces in text {
         let pieces: Vec<&'static str> = pieces.to_vec();
         let expected = ChatContent::text("", &pieces.concat());
         let engine = Engine::answering(move |attempt: &Attempt| said(attempt, &pieces)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
-            assert_eq!(ChatContent::of(&world.request(&chat("m", stream, "")).await), expected, "{stream}");
+            assert_eq!(
+                ChatContent::of(&world.request(&chat("m", stream, "")).await),
+                expected,
+                "{stream}"
+            );
         }
         world.end().await;
     }
@@ -348,12 +457,20 @@ async fn what_is_no_harmony_stays_as_it_is() {
 #[tokio::test]
 async fn models_that_think_from_the_start_are_known_by_their_names() {
     const THOUGHT: [&str; 3] = ["I lo", "ok.</thi", "nk>One moment."];
-    for model in ["deepseek-ai/DeepSeek-R1", "Qwen/QwQ-32B", "Qwen/Qwen3-4B-Thinking-2507"] {
+    for model in [
+        "deepseek-ai/DeepSeek-R1",
+        "Qwen/QwQ-32B",
+        "Qwen/Qwen3-4B-Thinking-2507",
+    ] {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &THOUGHT)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
             let told = ChatContent::of(&world.request(&chat(model, stream, "")).await);
-            assert_eq!(told, ChatContent::text("I look.", "One moment."), "{model} {stream}");
+            assert_eq!(
+                told,
+                ChatContent::text("I look.", "One moment."),
+                "{model} {stream}"
+            );
         }
         world.end().await;
     }
@@ -366,7 +483,11 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         r#","chat_template_kwargs":{"enable_thinking":false}"#,
         r#","include_reasoning":false"#,
     ] {
-        let told = ChatContent::of(&world.request(&chat("deepseek-ai/DeepSeek-R1", true, more)).await);
+        let told = ChatContent::of(
+            &world
+                .request(&chat("deepseek-ai/DeepSeek-R1", true, more))
+                .await,
+        );
         assert_eq!(told, ChatContent::text("", "{\"a\":1}"), "{more}");
     }
     world.end().await;
@@ -374,15 +495,27 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
     let parsed = |attempt: &Attempt| match attempt.text().contains("think hard") {
         true => {
             let script = Script::stream().delta(r#"{"reasoning":"I look."}"#, "null");
-            script.text("One moment.").finish("stop").usage(3, 9).done().end()
+            script
+                .text("One moment.")
+                .finish("stop")
+                .usage(3, 9)
+                .done()
+                .end()
         }
         false => said(attempt, &["At once."]),
     };
     let world = World::start(Engine::answering(parsed), Setup::new().set("parser=auto")).await;
     let hard = chat("deepseek-ai/DeepSeek-R1", true, r#","user":"think hard""#);
-    assert_eq!(ChatContent::of(&world.request(&hard).await), ChatContent::text("I look.", "One moment."));
+    assert_eq!(
+        ChatContent::of(&world.request(&hard).await),
+        ChatContent::text("I look.", "One moment.")
+    );
     world.samewire.finished(1).await;
-    let told = ChatContent::of(&world.request(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
+    let told = ChatContent::of(
+        &world
+            .request(&chat("deepseek-ai/DeepSeek-R1", true, ""))
+            .await,
+    );
     assert_eq!(told, ChatContent::text("", "At once."));
     world.end().await;
 }
@@ -403,7 +536,12 @@ fn saying(text: &str, stream: bool) -> Script {
 #[tokio::test]
 async fn marks_that_stay_in_the_text_are_told() {
     for (text, mark, flags, option) in [
-        ("<think>CANARY", "reasoning", "--reasoning-parser NAME", r#"parser = \"auto\""#),
+        (
+            "<think>CANARY",
+            "reasoning",
+            "--reasoning-parser NAME",
+            r#"parser = \"auto\""#,
+        ),
         (
             "<tool_call>CANARY",
             "calls",
@@ -417,19 +555,30 @@ async fn marks_that_stay_in_the_text_are_told() {
             r#"harmony = \"text\""#,
         ),
     ] {
-        let engine =
-            Engine::answering(move |asked: &Attempt| saying(text, asked.text().contains("\"stream\":true")))
-                .await;
+        let engine = Engine::answering(move |asked: &Attempt| {
+            saying(text, asked.text().contains("\"stream\":true"))
+        })
+        .await;
         let world = World::start(engine, Setup::new()).await;
         for stream in [true, false] {
             for (path, input) in [
-                ("/v1/chat/completions", r#""messages":[{"role":"user","content":"a"}]"#),
+                (
+                    "/v1/chat/completions",
+                    r#""messages":[{"role":"user","content":"a"}]"#,
+                ),
                 ("/v1/responses", r#""input":"a""#),
-                ("/v1/messages", r#""max_tokens":9,"messages":[{"role":"user","content":"a"}]"#),
+                (
+                    "/v1/messages",
+                    r#""max_tokens":9,"messages":[{"role":"user","content":"a"}]"#,
+                ),
             ] {
                 let body = format!(r#"{{"model":"m","stream":{stream},{input}}}"#);
                 let answer = world.post(path, body).await;
-                assert!(answer.text().contains("CANARY"), "{path}: {}", answer.text());
+                assert!(
+                    answer.text().contains("CANARY"),
+                    "{path}: {}",
+                    answer.text()
+                );
             }
         }
         let counted = "samewire_rewrites_total{engine=\"vllm\",rule=\"text_markup\"}";
@@ -448,10 +597,16 @@ async fn marks_that_stay_in_the_text_are_told() {
         world.end().await;
     }
     // A text that an option reads, or that begins otherwise, is not told.
-    for (text, option) in [("<think>a</think>b", "parser=auto"), ("a <think>", "parser=off")] {
+    for (text, option) in [
+        ("<think>a</think>b", "parser=auto"),
+        ("a <think>", "parser=off"),
+    ] {
         let world = World::start(saying(text, true), Setup::new().set(option)).await;
         world.stream("").await;
-        until("it is logged", || !world.samewire.request_lines().is_empty()).await;
+        until("it is logged", || {
+            !world.samewire.request_lines().is_empty()
+        })
+        .await;
         assert!(!world.samewire.metrics_now().await.contains("text_markup"));
         assert_eq!(world.samewire.count_logged("a mark that nothing reads"), 0);
         world.end().await;

@@ -27,35 +27,58 @@ async fn streaming(events: &str, promotes: bool) -> World {
 
 /// Returns how often the rule was applied.
 async fn times(world: &World) -> u64 {
-    world.samewire.sum("samewire_rewrites_total", &["rule=\"reasoning_promoted\""]).await
+    world
+        .samewire
+        .sum("samewire_rewrites_total", &["rule=\"reasoning_promoted\""])
+        .await
 }
 
 #[tokio::test]
 async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
-    for (answer, text) in
-        [(VLLM, "Hello! How can I help you today?"), (SGLANG, "Hello! Two plus two is four.")]
-    {
+    for (answer, text) in [
+        (VLLM, "Hello! How can I help you today?"),
+        (SGLANG, "Hello! Two plus two is four."),
+    ] {
         let world = behind(answer, true).await;
         let chat = object(&world.request(&Request::plain("")).await);
         let message = &chat["choices"][0]["message"];
-        assert_eq!((&message["content"], message.get("reasoning_content")), (&json!(text), None), "{chat}");
+        assert_eq!(
+            (&message["content"], message.get("reasoning_content")),
+            (&json!(text), None),
+            "{chat}"
+        );
         assert_eq!(chat["choices"][0]["finish_reason"], "stop");
         let response = object(&world.request(&prompt("m", "")).await);
         let output = response["output"].as_array().unwrap();
-        assert_eq!((output.len(), &output[0]["type"]), (1, &json!("message")), "{response}");
+        assert_eq!(
+            (output.len(), &output[0]["type"]),
+            (1, &json!("message")),
+            "{response}"
+        );
         assert_eq!(output[0]["content"][0]["text"], text);
         let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
-        assert_eq!(object(&world.get(&path).await)["output"], response["output"], "as stored");
+        assert_eq!(
+            object(&world.get(&path).await)["output"],
+            response["output"],
+            "as stored"
+        );
         // A client that wants a stream, from an engine that sends a whole answer.
         let events = world.stream("").await;
-        assert!(events.text().contains(&format!(r#""content":"{text}""#)), "{}", events.text());
+        assert!(
+            events.text().contains(&format!(r#""content":"{text}""#)),
+            "{}",
+            events.text()
+        );
         assert_eq!(times(&world).await, 3);
         world.end().await;
         // Unchanged unless the option is set.
         let world = behind(answer, false).await;
         let chat = object(&world.request(&Request::plain("")).await);
         let message = &chat["choices"][0]["message"];
-        assert_members(message, &json!({"content": null, "reasoning_content": text}));
+        assert_members(
+            message,
+            &json!({"content": null, "reasoning_content": text}),
+        );
         assert_eq!(times(&world).await, 0);
         world.end().await;
     }
@@ -77,21 +100,41 @@ async fn json_that_was_asked_for_is_text() {
         Request::chat(more)
     };
     let asked = format!(r#","response_format":{schema}"#);
-    let response =
-        prompt("m", r#","text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"}}}"#);
+    let response = prompt(
+        "m",
+        r#","text":{"format":{"type":"json_schema","name":"x","schema":{"type":"object"}}}"#,
+    );
     for (reasoning, format, option, text) in [
-        (r#"{"answer": 42}"#, asked.as_str(), "", json!(r#"{"answer": 42}"#)),
+        (
+            r#"{"answer": 42}"#,
+            asked.as_str(),
+            "",
+            json!(r#"{"answer": 42}"#),
+        ),
         (r#"{"answer": 42}"#, "", "", Value::Null),
         ("I think", asked.as_str(), "", Value::Null),
-        (r#"{"answer": 42}"#, asked.as_str(), "promote_reasoning=false", Value::Null),
+        (
+            r#"{"answer": 42}"#,
+            asked.as_str(),
+            "promote_reasoning=false",
+            Value::Null,
+        ),
     ] {
-        let setup = if option.is_empty() { Setup::new() } else { Setup::new().set(option) };
+        let setup = if option.is_empty() {
+            Setup::new()
+        } else {
+            Setup::new().set(option)
+        };
         let world = World::start(Script::ok(whole(reasoning)), setup).await;
         let answer = object(&world.request(&chat(format)).await);
         assert_eq!(answer["choices"][0]["message"]["content"], text, "{answer}");
         let output = object(&world.request(&response).await)["output"].clone();
         let is_text = text.is_string() || format.is_empty();
-        assert_eq!(output[0]["type"], if is_text { "message" } else { "reasoning" }, "{output}");
+        assert_eq!(
+            output[0]["type"],
+            if is_text { "message" } else { "reasoning" },
+            "{output}"
+        );
         world.end().await;
     }
 }
@@ -101,10 +144,15 @@ async fn json_that_was_asked_for_is_text() {
 #[tokio::test]
 async fn what_our_own_parser_would_file_is_text_too() {
     for (promotes, kind) in [(true, "message"), (false, "reasoning")] {
-        let setup = Setup::new().set(&format!("promote_reasoning={promotes}")).set("parser=deepseek_r1");
+        let setup = Setup::new()
+            .set(&format!("promote_reasoning={promotes}"))
+            .set("parser=deepseek_r1");
         let world = World::start(Script::completion("Hello!"), setup).await;
         let chat = object(&world.request(&Request::plain("")).await);
-        let (is_said, is_filed) = ("/choices/0/message/content", "/choices/0/message/reasoning_content");
+        let (is_said, is_filed) = (
+            "/choices/0/message/content",
+            "/choices/0/message/reasoning_content",
+        );
         let there = if promotes { is_said } else { is_filed };
         assert_eq!(chat.pointer(there), Some(&json!("Hello!")), "{chat}");
         let response = object(&world.request(&prompt("m", "")).await);
@@ -117,9 +165,15 @@ async fn what_our_own_parser_would_file_is_text_too() {
 /// Promoted text is kept even if reasoning is hidden from clients.
 #[tokio::test]
 async fn what_is_text_is_not_hidden_with_the_reasoning() {
-    let setup = Setup::new().set("promote_reasoning=true").set("reasoning_field=none");
-    let chat = object(&World::answer_as(Script::ok(VLLM), "auto", setup, &Request::plain("")).await);
-    assert_eq!(chat["choices"][0]["message"]["content"], "Hello! How can I help you today?");
+    let setup = Setup::new()
+        .set("promote_reasoning=true")
+        .set("reasoning_field=none");
+    let chat =
+        object(&World::answer_as(Script::ok(VLLM), "auto", setup, &Request::plain("")).await);
+    assert_eq!(
+        chat["choices"][0]["message"]["content"],
+        "Hello! How can I help you today?"
+    );
 }
 
 /// Truncated reasoning, and answers with other content, are not promoted.
@@ -130,14 +184,17 @@ async fn nothing_else_is_taken_for_text() {
         change(&mut answer["choices"][0]);
         answer.to_string()
     };
-    let call = json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    let call =
+        json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
     for answer in [
         changed(&|choice| choice["finish_reason"] = json!("length")),
         changed(&|choice| choice["finish_reason"] = json!("content_filter")),
         changed(&|choice| choice["finish_reason"] = json!("tool_calls")),
         changed(&|choice| choice["finish_reason"] = json!("ran_out_of_words")),
         changed(&|choice| choice["message"]["tool_calls"] = call.clone()),
-        changed(&|choice| choice["message"]["function_call"] = json!({"name": "f", "arguments": "{}"})),
+        changed(&|choice| {
+            choice["message"]["function_call"] = json!({"name": "f", "arguments": "{}"})
+        }),
         changed(&|choice| choice["message"]["content"] = json!("4")),
         changed(&|choice| choice["message"]["refusal"] = json!("No.")),
         changed(&|choice| choice["message"]["audio"] = json!({"id": "a"})),
@@ -150,7 +207,11 @@ async fn nothing_else_is_taken_for_text() {
             world.end().await;
         }
         assert_eq!(said[0], said[1], "{answer}");
-        assert!(said[0][0]["message"]["reasoning_content"].is_string(), "{}", said[0]);
+        assert!(
+            said[0][0]["message"]["reasoning_content"].is_string(),
+            "{}",
+            said[0]
+        );
     }
 }
 
@@ -197,15 +258,26 @@ async fn an_engines_own_response_is_read_the_same() {
         (answer("completed", json!([plain])), &["message"][..]),
         (answer("incomplete", json!([plain])), &["reasoning"]),
         (answer("completed", json!([sealed])), &["reasoning"]),
-        (answer("completed", json!([plain, message])), &["reasoning", "message"]),
+        (
+            answer("completed", json!([plain, message])),
+            &["reasoning", "message"],
+        ),
     ] {
-        let setup = Setup::new().set("promote_reasoning=true").upstream_keys("responses = \"native\"");
+        let setup = Setup::new()
+            .set("promote_reasoning=true")
+            .upstream_keys("responses = \"native\"");
         let response = object(&World::answer(Script::ok(&answer), setup, &prompt("m", "")).await);
         let output = response["output"].as_array().unwrap();
-        let found: Vec<_> = output.iter().map(|item| item["type"].as_str().unwrap()).collect();
+        let found: Vec<_> = output
+            .iter()
+            .map(|item| item["type"].as_str().unwrap())
+            .collect();
         assert_eq!(found, kinds, "{response}");
         if kinds == ["message"] {
-            assert_eq!(output[0]["content"][0]["text"], "Hello! How can I help you today?");
+            assert_eq!(
+                output[0]["content"][0]["text"],
+                "Hello! How can I help you today?"
+            );
         }
     }
 }
@@ -220,22 +292,42 @@ async fn what_continues_a_text_is_text() {
     });
     let world = World::start_as(engine.await, "sglang", Setup::new()).await;
     let body = |prefill: &str, more: &str| {
-        let messages =
-            json!([{"role": "user", "content": "think"}, {"role": "assistant", "content": prefill}]);
+        let messages = json!([{"role": "user", "content": "think"}, {"role": "assistant", "content": prefill}]);
         format!(r#"{{"model":"tiny-qwen3","max_tokens":30,"messages":{messages}{more}}}"#)
     };
-    let chat = |prefill: &str, more: &str| Request::post("/v1/chat/completions", body(prefill, more));
+    let chat =
+        |prefill: &str, more: &str| Request::post("/v1/chat/completions", body(prefill, more));
     let whole = object(&world.request(&chat("The answer", "")).await);
-    let expected = json!({"role": "assistant", "content": " is 4.", "refusal": null, "annotations": []});
+    let expected =
+        json!({"role": "assistant", "content": " is 4.", "refusal": null, "annotations": []});
     assert_eq!(whole["choices"][0]["message"], expected);
-    let streamed = world.request(&chat("The answer", r#","stream":true"#)).await;
+    let streamed = world
+        .request(&chat("The answer", r#","stream":true"#))
+        .await;
     let text = streamed.text();
-    assert!(text.contains(r#""delta":{"content":" is"}"#) && !text.contains("reasoning"), "{text}");
-    let own = world.request(&chat("The answer", r#","stream":true,"continue_final_message":true"#)).await;
-    assert!(own.text().contains(r#""delta":{"content":" is"}"#), "{}", own.text());
+    assert!(
+        text.contains(r#""delta":{"content":" is"}"#) && !text.contains("reasoning"),
+        "{text}"
+    );
+    let own = world
+        .request(&chat(
+            "The answer",
+            r#","stream":true,"continue_final_message":true"#,
+        ))
+        .await;
+    assert!(
+        own.text().contains(r#""delta":{"content":" is"}"#),
+        "{}",
+        own.text()
+    );
     let message = object(&world.post("/v1/messages", body("The answer", "")).await);
-    assert_eq!(message["content"], json!([{"type": "text", "text": " is 4."}]));
-    let events = world.post("/v1/messages", body("The answer", r#","stream":true"#)).await;
+    assert_eq!(
+        message["content"],
+        json!([{"type": "text", "text": " is 4."}])
+    );
+    let events = world
+        .post("/v1/messages", body("The answer", r#","stream":true"#))
+        .await;
     let events = events.text();
     assert!(
         events.contains(r#""type":"text_delta","text":" is""#) && !events.contains("thinking"),
@@ -243,8 +335,15 @@ async fn what_continues_a_text_is_text() {
     );
     // Thinking that is begun is continued as such.
     for more in ["", r#","continue_final_message":true"#] {
-        let whole = object(&world.request(&chat("<think>\nLet me see. The answer", more)).await);
-        assert_eq!(whole["choices"][0]["message"]["reasoning_content"], " is 4.", "{whole}");
+        let whole = object(
+            &world
+                .request(&chat("<think>\nLet me see. The answer", more))
+                .await,
+        );
+        assert_eq!(
+            whole["choices"][0]["message"]["reasoning_content"], " is 4.",
+            "{whole}"
+        );
     }
     world.end().await;
 }

@@ -22,15 +22,27 @@ async fn world(kind: &str, setup: Setup) -> (World, Next) {
     let next = Next::default();
     let script = Arc::clone(&next);
     let engine =
-        Engine::answering(move |_| script.lock().expect("no test panics with the lock").clone()).await;
-    (World::start_as(engine, kind, setup.allow_errors()).await, next)
+        Engine::answering(move |_| script.lock().expect("no test panics with the lock").clone())
+            .await;
+    (
+        World::start_as(engine, kind, setup.allow_errors()).await,
+        next,
+    )
 }
 
 /// Returns a head and a body in chunked coding, with a clean end or a reset.
 fn answer(head: &str, body: &[u8], clean: bool) -> Script {
     let script = Script::new().raw(format!("{head}transfer-encoding: chunked\r\n\r\n"));
-    let script = if body.is_empty() { script } else { script.chunk(body) };
-    if clean { script.end().close(CloseKind::Fin) } else { script.close(CloseKind::Rst) }
+    let script = if body.is_empty() {
+        script
+    } else {
+        script.chunk(body)
+    };
+    if clean {
+        script.end().close(CloseKind::Fin)
+    } else {
+        script.close(CloseKind::Rst)
+    }
 }
 
 /// Returns JSON without white space, in the original key order.
@@ -66,7 +78,12 @@ fn assignments(prefix: &str, options: &Value) -> Vec<String> {
         Value::String(text) => vec![format!("{prefix}{key}={text}")],
         value => vec![format!("{prefix}{key}={value}")],
     };
-    options.as_object().expect("options are an object").iter().flat_map(one).collect()
+    options
+        .as_object()
+        .expect("options are an object")
+        .iter()
+        .flat_map(one)
+        .collect()
 }
 
 fn vector(text: &str) -> Option<Vector> {
@@ -92,15 +109,19 @@ fn vector(text: &str) -> Option<Vector> {
         "prompt" => "a".into(),
         _ => json!([{"role": "user", "content": "a"}]),
     });
-    if let Some(name) = asked.get("tool_choice").and_then(|choice| choice["function"]["name"].as_str()) {
+    if let Some(name) = asked
+        .get("tool_choice")
+        .and_then(|choice| choice["function"]["name"].as_str())
+    {
         let tools = json!([{"type": "function", "function": {"name": name}}]);
         asked.entry("tools").or_insert(tools);
     }
     let whole: Whole<'_> = serde_json::from_str(text).expect("a vector is JSON");
     let expected = match value["expected"].as_array() {
-        Some(lines) => {
-            lines.iter().map(|line| format!("{}\n", line.as_str().expect("lines are text"))).collect()
-        }
+        Some(lines) => lines
+            .iter()
+            .map(|line| format!("{}\n", line.as_str().expect("lines are text")))
+            .collect(),
         None => compact(whole.expected_body.expect("lines or a body").get()),
     };
     let mut options = assignments("", &value["options"]);
@@ -108,11 +129,13 @@ fn vector(text: &str) -> Option<Vector> {
     if value["options"]["reasoning_field"].is_null() {
         options.push("reasoning_field=reasoning_content".to_owned());
     }
-    let setup = options.iter().fold(engine_messages(), |setup, option| setup.set(option));
+    let setup = options
+        .iter()
+        .fold(engine_messages(), |setup, option| setup.set(option));
     let status = value["upstream_status"].as_u64().unwrap_or(200);
     let headers = value["upstream_headers"].as_object().into_iter().flatten();
-    let lines =
-        headers.map(|(name, value)| format!("{name}: {}\r\n", value.as_str().expect("headers are text")));
+    let lines = headers
+        .map(|(name, value)| format!("{name}: {}\r\n", value.as_str().expect("headers are text")));
     let head = format!("HTTP/1.1 {status} X\r\n{}", lines.collect::<String>());
     Some(Vector {
         name: field("name"),
@@ -124,10 +147,19 @@ fn vector(text: &str) -> Option<Vector> {
         setup,
         options: options.join(" "),
         request: Request::post(target, request.to_string()),
-        script: answer(&head, field("input").as_bytes(), field("upstream_eof") != "reset"),
-        status: value["expected_status"].as_u64().and_then(|status| status.try_into().ok()).unwrap_or(200),
+        script: answer(
+            &head,
+            field("input").as_bytes(),
+            field("upstream_eof") != "reset",
+        ),
+        status: value["expected_status"]
+            .as_u64()
+            .and_then(|status| status.try_into().ok())
+            .unwrap_or(200),
         expected,
-        retry_after: value["expected_headers"]["retry-after"].as_str().map(str::to_owned),
+        retry_after: value["expected_headers"]["retry-after"]
+            .as_str()
+            .map(str::to_owned),
         idempotent: value["idempotent"] == Value::Bool(true),
     })
 }
@@ -138,7 +170,11 @@ fn with_known_id(got: &str, expected: &str) -> String {
     if !expected.contains(&known) {
         return got.to_owned();
     }
-    let drawn = got.split("\"id\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("an id");
+    let drawn = got
+        .split("\"id\":\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+        .expect("an id");
     let suffix = drawn.rsplit('-').next().expect("rsplit gives one");
     got.replace(suffix, &known)
 }
@@ -149,7 +185,10 @@ async fn every_vector_through_the_proxy() {
     for entry in std::fs::read_dir(fixtures().join("vectors")).expect("the vectors are there") {
         let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("UTF-8");
         if let Some(vector) = vector(&text) {
-            groups.entry((vector.engine.clone(), vector.options.clone())).or_default().push(vector);
+            groups
+                .entry((vector.engine.clone(), vector.options.clone()))
+                .or_default()
+                .push(vector);
         }
     }
     let (mut count, mut wrong) = (0, Vec::new());
@@ -174,10 +213,15 @@ async fn every_vector_through_the_proxy() {
             };
             check(world.request(&vector.request).await, "");
             if vector.idempotent {
-                let kind =
-                    if vector.expected.starts_with('{') { "application/json" } else { "text/event-stream" };
-                let retry_after =
-                    vector.retry_after.as_ref().map(|seconds| format!("retry-after: {seconds}\r\n"));
+                let kind = if vector.expected.starts_with('{') {
+                    "application/json"
+                } else {
+                    "text/event-stream"
+                };
+                let retry_after = vector
+                    .retry_after
+                    .as_ref()
+                    .map(|seconds| format!("retry-after: {seconds}\r\n"));
                 let status = vector.status;
                 let head = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{}",
@@ -191,7 +235,12 @@ async fn every_vector_through_the_proxy() {
         world.end().await;
     }
     assert!(count > 60, "only {count} vectors");
-    assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }
 
 /// Captured exchange: the request, the engine's answer, and the expected status and body.
@@ -210,33 +259,58 @@ fn capture(folder: &Path) -> Option<Capture> {
         body: &'a RawValue,
     }
     let read = |name: &str| std::fs::read(folder.join(name)).ok();
-    let text = |name: &str| read(name).map(|bytes| String::from_utf8(bytes).expect("fixtures are UTF-8"));
+    let text =
+        |name: &str| read(name).map(|bytes| String::from_utf8(bytes).expect("fixtures are UTF-8"));
     let asked = text("request.json")?;
     let asked: RecordedRequest<'_> = serde_json::from_str(&asked).ok()?;
-    let body = ["upstream.sse", "upstream.json", "upstream.txt"].into_iter().find_map(read)?;
-    let recorded =
-        text("upstream.http").unwrap_or_else(|| "HTTP/1.1 200 OK\ncontent-type: text/event-stream".into());
+    let body = ["upstream.sse", "upstream.json", "upstream.txt"]
+        .into_iter()
+        .find_map(read)?;
+    let recorded = text("upstream.http")
+        .unwrap_or_else(|| "HTTP/1.1 200 OK\ncontent-type: text/event-stream".into());
     let framing = |line: &&str| {
-        let name = line.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        let name = line
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         !line.trim().is_empty() && !["content-length", "transfer-encoding"].contains(&name.as_str())
     };
-    let head: String =
-        recorded.lines().filter(framing).map(|line| format!("{}\r\n", line.trim_end())).collect();
+    let head: String = recorded
+        .lines()
+        .filter(framing)
+        .map(|line| format!("{}\r\n", line.trim_end()))
+        .collect();
     let clean = !text("eof").is_some_and(|eof| eof.starts_with("reset"));
-    let names =
-        ["chat.sse", "chat.json", "completions.sse", "completions.json", "responses.sse", "responses.json"];
+    let names = [
+        "chat.sse",
+        "chat.json",
+        "completions.sse",
+        "completions.json",
+        "responses.sse",
+        "responses.json",
+    ];
     let golden = names.into_iter().find_map(text);
     let (status, expected) = match golden {
         Some(golden) => (200, golden),
         None => {
             let error = text("error.json")?;
             let (line, body) = error.split_once('\n').expect("a status line and a body");
-            (line.trim_start_matches("HTTP ").parse().expect("a status"), body.to_owned())
+            (
+                line.trim_start_matches("HTTP ").parse().expect("a status"),
+                body.to_owned(),
+            )
         }
     };
     // In the fixtures, members that an answer repeats from the request have sorted keys.
-    let sorted = serde_json::from_str::<Value>(asked.body.get()).expect("a request").to_string();
-    let body_sent = if asked.path == "/v1/responses" { &sorted } else { asked.body.get() };
+    let sorted = serde_json::from_str::<Value>(asked.body.get())
+        .expect("a request")
+        .to_string();
+    let body_sent = if asked.path == "/v1/responses" {
+        &sorted
+    } else {
+        asked.body.get()
+    };
     Some(Capture {
         request: Request::post(&asked.path, body_sent),
         script: answer(&head, &body, clean),
@@ -266,12 +340,18 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
     let (world, next) = world(kind, setup).await;
     for entry in std::fs::read_dir(fixtures().join(kind)).expect("the captures are there") {
         let folder = entry.expect("an entry").path();
-        let Some(capture) = capture(&folder).filter(&plays) else { continue };
+        let Some(capture) = capture(&folder).filter(&plays) else {
+            continue;
+        };
         *next.lock().expect("no test panics with the lock") = capture.script;
         let before = world.engine.attempt_count();
         let answer = world.request(&capture.request).await;
         if world.engine.attempt_count() == before {
-            assert!(matches!(answer.head.status, 400..=499), "{}", folder.display());
+            assert!(
+                matches!(answer.head.status, 400..=499),
+                "{}",
+                folder.display()
+            );
             // A request that samewire refuses itself: the engine's recorded answer is never read.
             continue;
         }
@@ -289,9 +369,19 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
         let (got, expected) = (timeless(answer.text()), timeless(&capture.expected));
         if (answer.head.status, got.trim_end()) != (capture.status, expected.trim_end()) {
             let (name, status) = (folder.display(), capture.status);
-            let lines = expected.lines().zip(got.lines()).filter(|(expected, got)| expected != got);
-            let lines: Vec<_> = lines.map(|(expected, got)| format!("{expected}\n{got}")).take(2).collect();
-            wrong.push(format!("{name}:\n{status}, got {}\n{}", answer.head.status, lines.join("\n")));
+            let lines = expected
+                .lines()
+                .zip(got.lines())
+                .filter(|(expected, got)| expected != got);
+            let lines: Vec<_> = lines
+                .map(|(expected, got)| format!("{expected}\n{got}"))
+                .take(2)
+                .collect();
+            wrong.push(format!(
+                "{name}:\n{status}, got {}\n{}",
+                answer.head.status,
+                lines.join("\n")
+            ));
         }
     }
     world.end().await;
@@ -302,18 +392,29 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
 async fn play_all(setup: Setup, of: impl Fn(&Request) -> bool + Copy, least: usize) {
     let (mut count, mut wrong) = (0, Vec::new());
     for kind in ["vllm", "sglang"] {
-        let plays = |capture: &Capture| !is_drawn(&timeless(&capture.expected)) && of(&capture.request);
+        let plays =
+            |capture: &Capture| !is_drawn(&timeless(&capture.expected)) && of(&capture.request);
         let (played, differ) = play(kind, setup.clone(), plays).await;
         count += played;
         wrong.extend(differ);
     }
     assert!(count > least, "only {count} captures");
-    assert!(wrong.is_empty(), "{} of {count} differ:\n{:.20000}", wrong.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} differ:\n{:.20000}",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }
 
 #[tokio::test]
 async fn every_capture_through_the_proxy() {
-    play_all(engine_messages(), |request| request.path() != "/v1/responses", 100).await;
+    play_all(
+        engine_messages(),
+        |request| request.path() != "/v1/responses",
+        100,
+    )
+    .await;
 }
 
 #[tokio::test]

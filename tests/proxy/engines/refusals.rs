@@ -70,28 +70,37 @@ type Refuses = fn(&str) -> Script;
 
 fn as_vllm(message: &str) -> Script {
     let message = json_string(message);
-    let body =
-        format!(r#"{{"error":{{"message":{message},"type":"BadRequestError","param":null,"code":400}}}}"#);
+    let body = format!(
+        r#"{{"error":{{"message":{message},"type":"BadRequestError","param":null,"code":400}}}}"#
+    );
     Script::new().json("400 Bad Request", &body)
 }
 
 fn as_llamacpp(message: &str) -> Script {
-    let message = json_string(&format!("\n------------\nError: Jinja Exception: {message}"));
+    let message = json_string(&format!(
+        "\n------------\nError: Jinja Exception: {message}"
+    ));
     let body = format!(r#"{{"error":{{"code":500,"message":{message},"type":"server_error"}}}}"#);
     Script::new().json("500 Internal Server Error", &body)
 }
 
 fn as_first_event(message: &str) -> Script {
     let message = json_string(message);
-    let event =
-        format!(r#"{{"error":{{"message":{message},"type":"BadRequestError","param":null,"code":400}}}}"#);
+    let event = format!(
+        r#"{{"error":{{"message":{message},"type":"BadRequestError","param":null,"code":400}}}}"#
+    );
     Script::new().head_sse().ev(&event).done().end()
 }
 
 /// Returns an answer with this text.
 fn says(attempt: &Attempt, text: &str) -> Script {
     if attempt.text().contains(r#""stream":true"#) {
-        return Script::stream().text(text).finish("stop").usage(3, 5).done().end();
+        return Script::stream()
+            .text(text)
+            .finish("stop")
+            .usage(3, 5)
+            .done()
+            .end();
     }
     let object = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
@@ -124,13 +133,21 @@ fn text(answer: &Answer) -> String {
     let chunks: Vec<Value> = match answer.text().starts_with('{') {
         true => vec![answer.json()],
         false => {
-            let data = answer.text().split("\n\n").filter_map(|event| event.strip_prefix("data: {"));
-            data.map(|data| serde_json::from_str(&format!("{{{data}")).expect("JSON")).collect()
+            let data = answer
+                .text()
+                .split("\n\n")
+                .filter_map(|event| event.strip_prefix("data: {"));
+            data.map(|data| serde_json::from_str(&format!("{{{data}")).expect("JSON"))
+                .collect()
         }
     };
     let said = |chunk: &Value| {
         let choice = &chunk["choices"][0];
-        let part = if choice["delta"].is_null() { &choice["message"] } else { &choice["delta"] };
+        let part = if choice["delta"].is_null() {
+            &choice["message"]
+        } else {
+            &choice["delta"]
+        };
         part["content"].as_str().unwrap_or_default().to_owned()
     };
     chunks.iter().map(said).collect()
@@ -142,7 +159,10 @@ fn attempts(answer: &Answer) -> Option<&str> {
 
 /// Returns how often a rule was counted.
 async fn counted(world: &World, rule: &str) -> u64 {
-    world.samewire.sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")]).await
+    world
+        .samewire
+        .sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")])
+        .await
 }
 
 const LATE: &str = "<|im_start|>system\nBe brief.\n\nBe kind.\n\nIt is noon.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant";
@@ -159,26 +179,41 @@ fn late() -> Value {
 /// Each model is refused once; later requests are merged at once.
 #[tokio::test]
 async fn late_system_messages_are_merged_where_the_template_refuses_them() {
-    for (refuses, stream) in
-        [(as_vllm as Refuses, true), (as_vllm, false), (as_llamacpp, true), (as_first_event, true)]
-    {
+    for (refuses, stream) in [
+        (as_vllm as Refuses, true),
+        (as_vllm, false),
+        (as_llamacpp, true),
+        (as_first_event, true),
+    ] {
         let world = World::start(engine(QWEN35, refuses), Setup::new()).await;
         let answer = world.request(&chat(stream, &late())).await;
-        assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("2")));
+        assert_eq!(
+            (text(&answer).as_str(), attempts(&answer)),
+            (LATE, Some("2"))
+        );
         for stream in [true, false] {
             let answer = world.request(&chat(stream, &late())).await;
-            assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")), "it is remembered");
+            assert_eq!(
+                (text(&answer).as_str(), attempts(&answer)),
+                (LATE, Some("1")),
+                "it is remembered"
+            );
         }
         // Requests that need no change are not changed.
         let plain = json!([{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]);
         let request = chat(false, &plain);
         assert_eq!(attempts(&world.request(&request).await), Some("1"));
         let all = world.engine.attempts();
-        assert_eq!((all.len(), &all[4].body), (5, &request.sent_body().to_vec()));
+        assert_eq!(
+            (all.len(), &all[4].body),
+            (5, &request.sent_body().to_vec())
+        );
         world.samewire.finished(4).await;
         assert_eq!(counted(&world, "system_merged").await, 3);
         assert_eq!(
-            world.samewire.count_logged("the engine refused a request and answers it in another form"),
+            world
+                .samewire
+                .count_logged("the engine refused a request and answers it in another form"),
             1
         );
         world.end().await;
@@ -197,9 +232,13 @@ async fn roles_that_must_alternate_are_a_late_system_message() {
     ]);
     let answer = world.request(&chat(true, &messages)).await;
     let prompt = "<start_of_turn>user\ns\n\na<end_of_turn>\n<start_of_turn>assistant\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model";
-    assert_eq!((text(&answer).as_str(), attempts(&answer)), (prompt, Some("2")));
+    assert_eq!(
+        (text(&answer).as_str(), attempts(&answer)),
+        (prompt, Some("2"))
+    );
     // No other form would help, so there is no second attempt.
-    let named = json!([{"role": "user", "content": "a", "name": "x"}, {"role": "user", "content": "b"}]);
+    let named =
+        json!([{"role": "user", "content": "a", "name": "x"}, {"role": "user", "content": "b"}]);
     let answer = world.request(&chat(true, &named)).await;
     assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
     world.end_after(3).await;
@@ -218,15 +257,24 @@ async fn neighbours_of_one_role_are_merged_where_the_template_refuses_them() {
         let world = World::start(engine(GEMMA3, refuses), Setup::new()).await;
         for (stream, expected) in [(true, "2"), (false, "1"), (true, "1")] {
             let answer = world.request(&chat(stream, &messages)).await;
-            assert_eq!((text(&answer).as_str(), attempts(&answer)), (PROMPT, Some(expected)));
+            assert_eq!(
+                (text(&answer).as_str(), attempts(&answer)),
+                (PROMPT, Some(expected))
+            );
         }
         let body = r#""model":"m","instructions":"S","input":[{"role":"user","content":"a"},{"role":"user","content":"b"}]"#;
-        assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], PROMPT);
+        assert_eq!(
+            object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"],
+            PROMPT
+        );
         let message = json!({"model": "m", "max_tokens": 9, "system": "S", "messages":
             [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]});
         let message = world.post("/v1/messages", message.to_string()).await.json();
         // Turns of one role become one message anyway (messages 3.2).
-        assert_eq!(message["content"][0]["text"], PROMPT.replace("a\n\nb", "a\nb"));
+        assert_eq!(
+            message["content"][0]["text"],
+            PROMPT.replace("a\n\nb", "a\nb")
+        );
         world.samewire.finished(5).await;
         assert_eq!(world.engine.attempt_count(), 6, "it is remembered");
         assert_eq!(counted(&world, "roles_merged").await, 4);
@@ -238,7 +286,11 @@ const EFFORTS: &str =
     "Unexpected reasoning effort high. Supported types are xhigh (default), medium, and low.";
 
 /// Starts an engine whose template takes none of these efforts. It answers with the effort that it was given.
-async fn engine_without(refused: &'static [&'static str], refusal: &'static str, refuses: Refuses) -> Engine {
+async fn engine_without(
+    refused: &'static [&'static str],
+    refusal: &'static str,
+    refuses: Refuses,
+) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
         let body = attempt.json();
         match body["reasoning_effort"].as_str() {
@@ -253,18 +305,37 @@ async fn engine_without(refused: &'static [&'static str], refusal: &'static str,
 #[tokio::test]
 async fn an_effort_that_the_template_refuses_becomes_the_nearest_that_it_takes() {
     for refuses in [as_vllm as Refuses, as_llamacpp, as_first_event] {
-        let world = World::start(engine_without(&["high", "max"], EFFORTS, refuses), Setup::new()).await;
+        let world = World::start(
+            engine_without(&["high", "max"], EFFORTS, refuses),
+            Setup::new(),
+        )
+        .await;
         let response = || ask(r#""model":"m","input":"hi","reasoning":{"effort":"high"}"#);
-        assert_eq!(object(&world.request(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
-        assert_eq!(object(&world.request(&response()).await)["output"][0]["content"][0]["text"], "xhigh");
+        assert_eq!(
+            object(&world.request(&response()).await)["output"][0]["content"][0]["text"],
+            "xhigh"
+        );
+        assert_eq!(
+            object(&world.request(&response()).await)["output"][0]["content"][0]["text"],
+            "xhigh"
+        );
         let message = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}],
             "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}});
         let message = world.post("/v1/messages", message.to_string()).await.json();
         assert_eq!(message["content"][0]["text"], "xhigh", "{message}");
-        for (effort, sent) in [("high", "xhigh"), ("max", "xhigh"), ("medium", "medium"), ("minimal", "low")]
-        {
-            let answer = world.stream(&format!(r#","reasoning_effort":"{effort}""#)).await;
-            assert_eq!((text(&answer).as_str(), attempts(&answer)), (sent, Some("1")));
+        for (effort, sent) in [
+            ("high", "xhigh"),
+            ("max", "xhigh"),
+            ("medium", "medium"),
+            ("minimal", "low"),
+        ] {
+            let answer = world
+                .stream(&format!(r#","reasoning_effort":"{effort}""#))
+                .await;
+            assert_eq!(
+                (text(&answer).as_str(), attempts(&answer)),
+                (sent, Some("1"))
+            );
         }
         assert_eq!(world.engine.attempt_count(), 8, "it is remembered");
         world.samewire.finished(7).await;
@@ -279,15 +350,34 @@ async fn an_effort_without_another_word_is_left_out() {
     let refusal = "Reasoning effort is not supported by this model.";
     let world = World::start(engine_without(&["low"], refusal, as_vllm), Setup::new()).await;
     for _ in 0..2 {
-        let answer = world.request(&Request::plain(r#","reasoning_effort":"low""#)).await;
-        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("2")));
+        let answer = world
+            .request(&Request::plain(r#","reasoning_effort":"low""#))
+            .await;
+        assert_eq!(
+            (text(&answer).as_str(), attempts(&answer)),
+            ("without", Some("2"))
+        );
     }
-    let answer = world.request(&Request::plain(r#","reasoning_effort":"medium""#)).await;
-    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("medium", Some("1")), "others stay");
+    let answer = world
+        .request(&Request::plain(r#","reasoning_effort":"medium""#))
+        .await;
+    assert_eq!(
+        (text(&answer).as_str(), attempts(&answer)),
+        ("medium", Some("1")),
+        "others stay"
+    );
     world.end().await;
     let engine = engine_without(&["high", "xhigh"], EFFORTS, as_vllm);
-    let answer = World::answer(engine, Setup::new(), &Request::plain(r#","reasoning_effort":"high""#)).await;
-    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("without", Some("3")));
+    let answer = World::answer(
+        engine,
+        Setup::new(),
+        &Request::plain(r#","reasoning_effort":"high""#),
+    )
+    .await;
+    assert_eq!(
+        (text(&answer).as_str(), attempts(&answer)),
+        ("without", Some("3"))
+    );
 }
 
 /// vLLM takes a budget where it has a reasoning parser. A budget that the client wrote in vLLM's words is its own.
@@ -298,7 +388,10 @@ async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
     let engine = Engine::answering(|attempt: &Attempt| {
         let body = attempt.json();
         match &body["thinking_token_budget"] {
-            Value::Null => says(attempt, &body["chat_template_kwargs"].to_string().replace('"', "")),
+            Value::Null => says(
+                attempt,
+                &body["chat_template_kwargs"].to_string().replace('"', ""),
+            ),
             budget => {
                 assert_eq!(budget, 2048);
                 as_vllm(REFUSAL)
@@ -313,8 +406,15 @@ async fn a_budget_of_reasoning_is_left_out_where_the_engine_refuses_it() {
         let expected = ("{enable_thinking:true,thinking:true}", Some(sent));
         assert_eq!((text(&answer).as_str(), attempts(&answer)), expected);
     }
-    let answer = world.request(&Request::plain(r#","thinking_token_budget":2048"#)).await.with_status(400);
-    assert!(answer.text().contains("--reasoning-parser"), "{}", answer.text());
+    let answer = world
+        .request(&Request::plain(r#","thinking_token_budget":2048"#))
+        .await
+        .with_status(400);
+    assert!(
+        answer.text().contains("--reasoning-parser"),
+        "{}",
+        answer.text()
+    );
     world.end().await;
 }
 
@@ -331,7 +431,10 @@ async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
                     assert_eq!(budget, 2048);
                     as_vllm(REFUSAL)
                 }
-                budget => says(attempt, &format!("{budget} {}", body["reasoning_effort"]).replace('"', "")),
+                budget => says(
+                    attempt,
+                    &format!("{budget} {}", body["reasoning_effort"]).replace('"', ""),
+                ),
             }
         })
         .await;
@@ -350,10 +453,19 @@ async fn a_budget_of_a_message_is_left_out_where_the_engine_refuses_it() {
 
 #[tokio::test]
 async fn the_efforts_of_a_model_can_be_configured() {
-    let setup = Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");
+    let setup =
+        Setup::new().config("[[model]]\nname = \"m\"\nefforts = [\"low\", \"medium\", \"xhigh\"]");
     let engine = engine_without(&["high"], EFFORTS, as_vllm);
-    let answer = World::answer(engine, setup, &Request::plain(r#","reasoning_effort":"high""#)).await;
-    assert_eq!((text(&answer).as_str(), attempts(&answer)), ("xhigh", Some("1")));
+    let answer = World::answer(
+        engine,
+        setup,
+        &Request::plain(r#","reasoning_effort":"high""#),
+    )
+    .await;
+    assert_eq!(
+        (text(&answer).as_str(), attempts(&answer)),
+        ("xhigh", Some("1"))
+    );
 }
 
 /// llama.cpp renders gpt-oss with a template that takes no text beside reasoning and calls.
@@ -363,17 +475,25 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
     let engine = || {
         Engine::answering(|attempt: &Attempt| {
             let body = attempt.json();
-            let said =
-                |message: &Value, key: &str| message[key].as_str().is_some_and(|text| !text.is_empty());
+            let said = |message: &Value, key: &str| {
+                message[key].as_str().is_some_and(|text| !text.is_empty())
+            };
             let reasoning =
                 |message: &Value| said(message, "reasoning_content") || said(message, "reasoning");
             let both = |message: &&Value| {
-                message["tool_calls"][0].is_object() && said(message, "content") && reasoning(message)
+                message["tool_calls"][0].is_object()
+                    && said(message, "content")
+                    && reasoning(message)
             };
             let messages = body["messages"].as_array().expect("messages");
             match messages.iter().any(|message| both(&message)) {
                 true => as_llamacpp(REFUSAL),
-                false => says(attempt, messages[1]["reasoning_content"].as_str().unwrap_or_default()),
+                false => says(
+                    attempt,
+                    messages[1]["reasoning_content"]
+                        .as_str()
+                        .unwrap_or_default(),
+                ),
             }
         })
     };
@@ -386,10 +506,16 @@ async fn text_beside_reasoning_and_calls_becomes_reasoning_where_the_template_ta
     ]);
     for (stream, expected) in [(true, "2"), (false, "1")] {
         let answer = world.request(&chat(stream, &messages)).await;
-        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("hm\n\nI read.", Some(expected)));
+        assert_eq!(
+            (text(&answer).as_str(), attempts(&answer)),
+            ("hm\n\nI read.", Some(expected))
+        );
     }
     let body = r#""model":"m","input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I read."}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]"#;
-    assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], "hm\n\nI read.");
+    assert_eq!(
+        object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"],
+        "hm\n\nI read."
+    );
     world.end_after(4).await;
 }
 
@@ -402,11 +528,15 @@ async fn images_from_tools_follow_their_results_where_the_engine_refuses_them() 
         let (result, last) = (&messages[2]["content"], &messages[messages.len() - 1]);
         match result.is_array() && result.to_string().contains("image_url") {
             true => as_vllm("Only text content is supported in tool messages."),
-            false => says(attempt, &format!("{result} {} {}", last["role"], last["content"][1]["type"])),
+            false => says(
+                attempt,
+                &format!("{result} {} {}", last["role"], last["content"][1]["type"]),
+            ),
         }
     });
     let world = World::start(engine.await, Setup::new()).await;
-    let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
+    let image =
+        json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}});
     let messages = json!([
         {"role": "user", "content": "look"},
         {"role": "assistant", "content": null,
@@ -416,10 +546,16 @@ async fn images_from_tools_follow_their_results_where_the_engine_refuses_them() 
     let expected = r#""[image 1]" "user" "image_url""#;
     for (stream, attempted) in [(true, "2"), (false, "1")] {
         let answer = world.request(&chat(stream, &messages)).await;
-        assert_eq!((text(&answer).as_str(), attempts(&answer)), (expected, Some(attempted)));
+        assert_eq!(
+            (text(&answer).as_str(), attempts(&answer)),
+            (expected, Some(attempted))
+        );
     }
     let body = r#""model":"m","input":[{"role":"user","content":"look"},{"type":"function_call","call_id":"c1","name":"view_image","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgo="}]}]"#;
-    assert_eq!(object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"], expected);
+    assert_eq!(
+        object(&world.request(&ask(body)).await)["output"][0]["content"][0]["text"],
+        expected
+    );
     assert_eq!(counted(&world, "images_after_tools").await, 3);
     world.end().await;
 }
@@ -436,16 +572,29 @@ async fn a_limit_beyond_the_context_is_left_out() {
         false => says(attempt, "all"),
     };
     let world = World::start(Engine::answering(strict), Setup::new()).await;
-    for request in
-        [Request::stream(r#","max_tokens":32000"#), Request::plain(r#","max_completion_tokens":32000"#)]
-    {
+    for request in [
+        Request::stream(r#","max_tokens":32000"#),
+        Request::plain(r#","max_completion_tokens":32000"#),
+    ] {
         let answer = world.request(&request).await;
-        assert_eq!((text(&answer).as_str(), attempts(&answer)), ("all", Some("2")));
+        assert_eq!(
+            (text(&answer).as_str(), attempts(&answer)),
+            ("all", Some("2"))
+        );
     }
-    let response =
-        object(&world.request(&ask(r#""model":"m","input":"hi","max_output_tokens":32000"#)).await);
+    let response = object(
+        &world
+            .request(&ask(
+                r#""model":"m","input":"hi","max_output_tokens":32000"#,
+            ))
+            .await,
+    );
     assert_eq!(response["output"][0]["content"][0]["text"], "all");
-    assert_eq!(world.engine.attempt_count(), 6, "each limit is judged by itself");
+    assert_eq!(
+        world.engine.attempt_count(),
+        6,
+        "each limit is judged by itself"
+    );
     world.samewire.finished(3).await;
     assert_eq!(counted(&world, "limit_left_out").await, 3);
     world.end().await;
@@ -463,12 +612,17 @@ async fn a_refusal_with_500_is_the_requests_fault() {
         "The model does not support image inputs",
     ] {
         let refusing = |_: &Attempt| as_llamacpp(message);
-        let engines = vec![Engine::answering(refusing).await, Engine::answering(refusing).await];
-        let world = World::fleet_up(engines, Setup::new().set("engine_errors=redact_4xx"), &[]).await;
+        let engines = vec![
+            Engine::answering(refusing).await,
+            Engine::answering(refusing).await,
+        ];
+        let world =
+            World::fleet_up(engines, Setup::new().set("engine_errors=redact_4xx"), &[]).await;
         let mut asked = 0;
         for stream in [false, true] {
             let turn = json!([{"role": "user", "content": "a"}]);
-            let message_of = json!({"model": "m", "max_tokens": 9, "stream": stream, "messages": turn});
+            let message_of =
+                json!({"model": "m", "max_tokens": 9, "stream": stream, "messages": turn});
             let response = json!({"model": "m", "stream": stream, "input": "a"});
             for request in [
                 chat(stream, &turn),
@@ -499,15 +653,35 @@ async fn a_refusal_with_500_is_the_requests_fault() {
 #[tokio::test]
 async fn a_context_that_is_full_while_the_engine_writes_is_named() {
     let full = |_: &Attempt| {
-        let error =
-            r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
+        let error = r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
         Script::stream().text("He").ev(error).end()
     };
-    let world = World::start_as(Engine::answering(full), "llamacpp", Setup::new().allow_errors()).await;
-    let answer = world.request(&chat(true, &json!([{"role": "user", "content": "a"}]))).await;
-    assert!(answer.text().contains("\"content\":\"He\""), "{}", answer.text());
-    assert!(answer.text().contains(r#""code":"context_length_exceeded""#), "{}", answer.text());
-    let failed = events(&world.request(&ask(r#""model":"m","input":"hi","stream":true"#)).await);
+    let world = World::start_as(
+        Engine::answering(full),
+        "llamacpp",
+        Setup::new().allow_errors(),
+    )
+    .await;
+    let answer = world
+        .request(&chat(true, &json!([{"role": "user", "content": "a"}])))
+        .await;
+    assert!(
+        answer.text().contains("\"content\":\"He\""),
+        "{}",
+        answer.text()
+    );
+    assert!(
+        answer
+            .text()
+            .contains(r#""code":"context_length_exceeded""#),
+        "{}",
+        answer.text()
+    );
+    let failed = events(
+        &world
+            .request(&ask(r#""model":"m","input":"hi","stream":true"#))
+            .await,
+    );
     assert_eq!(last(&failed)["error"]["code"], "context_length_exceeded");
     world.end().await;
 }
@@ -517,7 +691,11 @@ async fn a_context_that_is_full_while_the_engine_writes_is_named() {
 async fn responses_are_merged_too() {
     let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
     let body = r#""model":"m","instructions":"Be brief.","input":[{"role":"developer","content":"Be kind."},{"role":"user","content":"hi"},{"role":"system","content":[{"type":"input_text","text":"It is noon."}]}]"#;
-    let streamed = events(&world.request(&ask(&format!(r#"{body},"stream":true"#))).await);
+    let streamed = events(
+        &world
+            .request(&ask(&format!(r#"{body},"stream":true"#)))
+            .await,
+    );
     assert_eq!(last(&streamed)["output"][0]["content"][0]["text"], LATE);
     let whole = object(&world.request(&ask(body)).await);
     assert_eq!(whole["output"][0]["content"][0]["text"], LATE);
@@ -531,7 +709,8 @@ async fn responses_are_merged_too() {
 #[tokio::test]
 async fn the_background_and_counts_of_tokens_are_merged_too() {
     let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
-    let body = r#""model":"m","input":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]"#;
+    let body =
+        r#""model":"m","input":[{"role":"user","content":"hi"},{"role":"system","content":"s"}]"#;
     let count = Request::post("/v1/responses/input_tokens", format!("{{{body}}}"));
     world.request(&count).await.with_status(200);
     assert_eq!(world.engine.attempt_count(), 2);
@@ -539,7 +718,11 @@ async fn the_background_and_counts_of_tokens_are_merged_too() {
     // It is remembered.
     world.end_after(3).await;
     let world = World::start(engine(QWEN35, as_vllm), Setup::new()).await;
-    let queued = object(&world.request(&ask(&format!(r#"{body},"background":true,"store":true"#))).await);
+    let queued = object(
+        &world
+            .request(&ask(&format!(r#"{body},"background":true,"store":true"#)))
+            .await,
+    );
     let id = queued["id"].as_str().expect("an id").to_owned();
     let made = ended(world.proxy(), &id).await;
     assert_eq!(made["status"], "completed", "{made}");
@@ -549,18 +732,32 @@ async fn the_background_and_counts_of_tokens_are_merged_too() {
 /// The option `system_messages` overrides the automatic choice.
 #[tokio::test]
 async fn system_messages_are_kept_or_merged_as_the_option_says() {
-    let world = World::start(engine(QWEN35, as_vllm), Setup::new().set("system_messages=keep")).await;
+    let world = World::start(
+        engine(QWEN35, as_vllm),
+        Setup::new().set("system_messages=keep"),
+    )
+    .await;
     let answer = world.request(&chat(true, &late())).await;
     assert_eq!(
         answer.fault().message,
         "System message must be at the beginning.",
         "the engine's own words, and no second attempt"
     );
-    assert_eq!((attempts(&answer), world.engine.attempt_count()), (Some("1"), 1));
+    assert_eq!(
+        (attempts(&answer), world.engine.attempt_count()),
+        (Some("1"), 1)
+    );
     world.end().await;
-    let world = World::start(engine(QWEN35, as_vllm), Setup::new().set("system_messages=merge")).await;
+    let world = World::start(
+        engine(QWEN35, as_vllm),
+        Setup::new().set("system_messages=merge"),
+    )
+    .await;
     let answer = world.request(&chat(true, &late())).await;
-    assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")));
+    assert_eq!(
+        (text(&answer).as_str(), attempts(&answer)),
+        (LATE, Some("1"))
+    );
     world.samewire.finished(1).await;
     assert_eq!(counted(&world, "system_merged").await, 1);
     world.end().await;
@@ -590,12 +787,21 @@ async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
 #[tokio::test]
 async fn the_same_engine_is_asked_and_stays_well() {
     let engines = [engine(QWEN35, as_llamacpp), engine(QWEN35, as_llamacpp)];
-    let world = World::fleet_up(engines, Setup::new().config("[retry]\nmax_attempts = 1"), &[]).await;
+    let world = World::fleet_up(
+        engines,
+        Setup::new().config("[retry]\nmax_attempts = 1"),
+        &[],
+    )
+    .await;
     for _ in 0..20 {
         assert_eq!(text(&world.request(&chat(true, &late())).await), LATE);
     }
     let shares = world.attempt_counts();
-    assert_eq!(shares.iter().sum::<usize>(), 22, "each of them has refused once: {shares:?}");
+    assert_eq!(
+        shares.iter().sum::<usize>(),
+        22,
+        "each of them has refused once: {shares:?}"
+    );
     world.samewire.finished(20).await;
     assert_eq!(world.samewire.count_logged("ejected"), 0);
     world.end().await;
@@ -604,15 +810,36 @@ async fn the_same_engine_is_asked_and_stays_well() {
 /// Learned forms are forgotten after an outage, because another engine may now be at the address.
 #[tokio::test]
 async fn what_was_learned_is_forgotten_when_the_engine_has_been_away() {
-    let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
     let world = World::start(engine(QWEN35, as_vllm), setup).await;
     world.wait_until_up().await;
-    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("2"));
-    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("1"));
-    world.engine.set_health(Script::new().json("503 Service Unavailable", "{}"));
-    until("it is not ready", || world.samewire.count_logged("upstream is not ready") > 0).await;
-    world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back", || world.samewire.count_logged("upstream is ready") > 1).await;
-    assert_eq!(attempts(&world.request(&chat(true, &late())).await), Some("2"));
+    assert_eq!(
+        attempts(&world.request(&chat(true, &late())).await),
+        Some("2")
+    );
+    assert_eq!(
+        attempts(&world.request(&chat(true, &late())).await),
+        Some("1")
+    );
+    world
+        .engine
+        .set_health(Script::new().json("503 Service Unavailable", "{}"));
+    until("it is not ready", || {
+        world.samewire.count_logged("upstream is not ready") > 0
+    })
+    .await;
+    world
+        .engine
+        .set_health(Script::new().whole("200 OK", "", ""));
+    until("it is back", || {
+        world.samewire.count_logged("upstream is ready") > 1
+    })
+    .await;
+    assert_eq!(
+        attempts(&world.request(&chat(true, &late())).await),
+        Some("2")
+    );
     world.end().await;
 }

@@ -43,20 +43,29 @@ fn json(target: &str, body: &str) -> Request {
 fn form(target: &str, parts: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (disposition, value) in parts {
-        body.extend(format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n").bytes());
+        body.extend(
+            format!("--{BOUNDARY}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n")
+                .bytes(),
+        );
         body.extend_from_slice(value);
         body.extend_from_slice(b"\r\n");
     }
     body.extend(format!("--{BOUNDARY}--\r\n").bytes());
     let kind = format!("multipart/form-data; boundary={BOUNDARY}");
-    Request::new("POST", target).header("content-type", &kind).body(body)
+    Request::new("POST", target)
+        .header("content-type", &kind)
+        .body(body)
 }
 
 const MODEL: &str = r#"name="model""#;
 const FILE: &str = r#"name="file"; filename="a.wav""#;
 
 fn is_ok(answer: &Answer, what: &str) {
-    assert_eq!((answer.head.status, answer.text()), (200, r#"{ "result": [1.50, 2] }"#), "{what}");
+    assert_eq!(
+        (answer.head.status, answer.text()),
+        (200, r#"{ "result": [1.50, 2] }"#),
+        "{what}"
+    );
 }
 
 #[tokio::test]
@@ -64,19 +73,47 @@ async fn every_route_passes_both_ways_byte_for_byte() {
     let world = world(Setup::new()).await;
     let body = r#"{ "model":"m", "x": 1.50, "y":[ ] }"#;
     for path in PATHS {
-        let answer = world.request(&json(path, body).header("cookie", "CANARY")).await;
+        let answer = world
+            .request(&json(path, body).header("cookie", "CANARY"))
+            .await;
         is_ok(&answer, path);
         assert_eq!(answer.ended, Ended::Length, "{path}");
-        assert_eq!(answer.head.header("content-type"), Some("application/json"), "{path}");
-        assert_eq!(answer.head.header("x-samewire-attempts"), Some("1"), "{path}");
+        assert_eq!(
+            answer.head.header("content-type"),
+            Some("application/json"),
+            "{path}"
+        );
+        assert_eq!(
+            answer.head.header("x-samewire-attempts"),
+            Some("1"),
+            "{path}"
+        );
         assert_eq!(answer.head.header("server"), None, "{path}");
         let attempt = world.engine.attempts().pop().expect("an attempt");
-        assert_eq!((attempt.method.as_str(), attempt.target.as_str(), attempt.text()), ("POST", path, body));
-        assert_eq!(attempt.header("content-type"), Some("application/json"), "{path}");
+        assert_eq!(
+            (
+                attempt.method.as_str(),
+                attempt.target.as_str(),
+                attempt.text()
+            ),
+            ("POST", path, body)
+        );
+        assert_eq!(
+            attempt.header("content-type"),
+            Some("application/json"),
+            "{path}"
+        );
         assert_eq!(attempt.header("cookie"), None, "{path}");
-        assert!(attempt.header("x-request-id").is_some_and(|id| id.ends_with("-1")), "{path}");
+        assert!(
+            attempt
+                .header("x-request-id")
+                .is_some_and(|id| id.ends_with("-1")),
+            "{path}"
+        );
         for method in ["GET", "PUT", "DELETE"] {
-            let answer = world.request(&Request::new(method, path).header("content-length", "0")).await;
+            let answer = world
+                .request(&Request::new(method, path).header("content-length", "0"))
+                .await;
             assert_eq!(
                 (answer.head.status, answer.head.header("allow")),
                 (405, Some("POST")),
@@ -96,13 +133,26 @@ async fn every_route_passes_both_ways_byte_for_byte() {
         "/v1/audio",
         "/v3/rerank",
     ] {
-        assert_eq!(world.request(&json(path, body)).await.head.status, 404, "{path}");
+        assert_eq!(
+            world.request(&json(path, body)).await.head.status,
+            404,
+            "{path}"
+        );
     }
     assert_eq!(world.engine.attempt_count(), PATHS.len());
     let counted = world.samewire.metrics().await;
-    assert!(counted.contains(r#"samewire_requests_total{route="relay""#), "{counted}");
-    let lines = world.samewire.logged(r#""model":"m","status":200"#, PATHS.len()).await;
-    assert!(lines.iter().all(|line| line.contains(r#""route":"relay""#)), "{lines:#?}");
+    assert!(
+        counted.contains(r#"samewire_requests_total{route="relay""#),
+        "{counted}"
+    );
+    let lines = world
+        .samewire
+        .logged(r#""model":"m","status":200"#, PATHS.len())
+        .await;
+    assert!(
+        lines.iter().all(|line| line.contains(r#""route":"relay""#)),
+        "{lines:#?}"
+    );
     world.end().await;
 }
 
@@ -149,9 +199,16 @@ async fn fault_c27b_steering_routes_are_not_there() {
 
 #[tokio::test]
 async fn the_operator_adds_and_removes_paths() {
-    let world = world(Setup::new().config("[relay]\npaths = [\"!/generate\", \"/flush_cache\"]")).await;
-    assert_eq!(world.request(&json("/generate", "{}")).await.head.status, 404);
-    is_ok(&world.request(&json("/flush_cache?timeout=3", "{}")).await, "added");
+    let world =
+        world(Setup::new().config("[relay]\npaths = [\"!/generate\", \"/flush_cache\"]")).await;
+    assert_eq!(
+        world.request(&json("/generate", "{}")).await.head.status,
+        404
+    );
+    is_ok(
+        &world.request(&json("/flush_cache?timeout=3", "{}")).await,
+        "added",
+    );
     assert_eq!(world.engine.only().target, "/flush_cache?timeout=3");
     world.end().await;
 }
@@ -163,24 +220,48 @@ async fn binary_answers_and_streams_pass_with_their_labels() {
                 metadata: {\"n\":1}\r\nset-cookie: a=b\r\ntransfer-encoding: chunked\r\n\r\n";
     let gate = Gate::default();
     let scripts = vec![
-        audio.chunks(7_000).fold(Script::new().raw(head), |script, piece| script.chunk(piece)).end(),
-        Script::new().head_sse().chunk("data: one\n\n").wait(&gate).chunk("data: two").end(),
+        audio
+            .chunks(7_000)
+            .fold(Script::new().raw(head), |script, piece| script.chunk(piece))
+            .end(),
+        Script::new()
+            .head_sse()
+            .chunk("data: one\n\n")
+            .wait(&gate)
+            .chunk("data: two")
+            .end(),
         Script::new().raw("HTTP/1.1 204 No Content\r\n\r\n"),
     ];
     let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
-    let speech = json("/v1/audio/speech", r#"{"model":"m","input":"x"}"#).header("accept", "audio/mpeg");
+    let speech =
+        json("/v1/audio/speech", r#"{"model":"m","input":"x"}"#).header("accept", "audio/mpeg");
     let answer = world.request(&speech).await;
     assert!(answer.body == audio, "{} bytes", answer.body.len());
     assert_eq!(answer.head.header("content-type"), Some("audio/mpeg"));
-    assert_eq!(answer.head.header("content-disposition"), Some("attachment; filename=\"a.mp3\""));
+    assert_eq!(
+        answer.head.header("content-disposition"),
+        Some("attachment; filename=\"a.mp3\"")
+    );
     assert_eq!(answer.head.header("metadata"), Some("{\"n\":1}"));
     assert_eq!(answer.head.header("set-cookie"), None);
     assert_eq!(world.engine.only().header("accept"), Some("audio/mpeg"));
-    let mut client = world.send(&json("/v1/audio/transcriptions", r#"{"model":"m","stream":true}"#)).await;
+    let mut client = world
+        .send(&json(
+            "/v1/audio/transcriptions",
+            r#"{"model":"m","stream":true}"#,
+        ))
+        .await;
     let head = client.head().await;
-    assert_eq!(head.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert_eq!(
+        head.header("content-type"),
+        Some("text/event-stream; charset=utf-8")
+    );
     assert_eq!(head.header("x-accel-buffering"), Some("no"));
-    assert_eq!(client.piece().await.as_deref(), Some(&b"data: one\n\n"[..]), "it does not wait for the next");
+    assert_eq!(
+        client.piece().await.as_deref(),
+        Some(&b"data: one\n\n"[..]),
+        "it does not wait for the next"
+    );
     gate.open();
     assert_eq!(client.rest().await, b"data: two");
     let answer = world.request(&json("/rerank", "{}")).await;
@@ -192,22 +273,40 @@ async fn binary_answers_and_streams_pass_with_their_labels() {
 async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
     let begun = || Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\n");
     let scripts = vec![
-        begun().raw("transfer-encoding: chunked\r\n\r\n").chunk("abc").fin(),
-        begun().raw("transfer-encoding: chunked\r\n\r\n").chunk("abc").rst(),
+        begun()
+            .raw("transfer-encoding: chunked\r\n\r\n")
+            .chunk("abc")
+            .fin(),
+        begun()
+            .raw("transfer-encoding: chunked\r\n\r\n")
+            .chunk("abc")
+            .rst(),
         begun().raw("content-length: 10\r\n\r\nabc").fin(),
-        begun().raw("transfer-encoding: chunked\r\n\r\n").chunk("abc").raw("x\r\n").hang(),
+        begun()
+            .raw("transfer-encoding: chunked\r\n\r\n")
+            .chunk("abc")
+            .raw("x\r\n")
+            .hang(),
     ];
     let count = scripts.len();
     let engine = Engine::in_turn([scripts.clone(), scripts].concat()).await;
     let world = World::start(engine, Setup::new().allow_errors()).await;
     for n in 0..count {
-        let answer = world.request(&json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
+        let answer = world
+            .request(&json("/v1/audio/speech", r#"{"model":"m"}"#))
+            .await;
         assert_eq!((answer.head.status, answer.text()), (200, "abc"), "{n}");
-        assert!(matches!(answer.ended, Ended::Short | Ended::Reset), "{n}: {:?}", answer.ended);
+        assert!(
+            matches!(answer.ended, Ended::Short | Ended::Reset),
+            "{n}: {:?}",
+            answer.ended
+        );
     }
     for n in 0..count {
         let mut client = crate::sim::RawH2Client::open(world.proxy()).await;
-        client.send_request(1, &json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
+        client
+            .send_request(1, &json("/v1/audio/speech", r#"{"model":"m"}"#))
+            .await;
         let reset = loop {
             match client.next().await {
                 Ok(frame) if frame.kind == crate::sim::kinds::RST_STREAM => break true,
@@ -250,9 +349,15 @@ async fn fault_c27b_errors_of_the_engine_are_canonical() {
         (502, "invalid response"),
         (502, "closed the connection"),
     ] {
-        let answer = world.request(&json("/v1/rerank?x=1", r#"{"model":"m"}"#)).await;
+        let answer = world
+            .request(&json("/v1/rerank?x=1", r#"{"model":"m"}"#))
+            .await;
         let fault = answer.fault();
-        let status = if answer.head.status == 400 && status == 422 { 400 } else { status };
+        let status = if answer.head.status == 400 && status == 422 {
+            400
+        } else {
+            status
+        };
         assert_eq!(answer.head.status, status, "{}", answer.text());
         assert!(fault.message.contains(what), "{what}: {}", answer.text());
     }
@@ -269,19 +374,55 @@ async fn the_model_decides_who_is_asked() {
     let target = "/v1/audio/transcriptions";
     for (request, to, model) in [
         (json("/tokenize", r#"{"model":"chat"}"#), 0, "chat"),
-        (json("/tokenize", r#"{"prompt":"x","model":"whisper"}"#), 1, "whisper"),
-        (form(target, &[(MODEL, b"whisper"), (FILE, &audio)]), 1, "whisper"),
-        (form(target, &[(FILE, &audio), (MODEL, b"whisper")]), 1, "whisper"),
-        (form(target, &[(FILE, &audio), (MODEL, b"whisper-1")]), 1, "w-1"),
-        (form(target, &[(MODEL, b"whisper-1"), (FILE, &audio)]), 1, "w-1"),
-        (form(target, &[(MODEL, b"whisper-1"), (FILE, &audio)]).chunked(3_000), 1, "w-1"),
-        (json("/rerank", r#"{"query":"x","model":"whisper-1"}"#), 1, "w-1"),
+        (
+            json("/tokenize", r#"{"prompt":"x","model":"whisper"}"#),
+            1,
+            "whisper",
+        ),
+        (
+            form(target, &[(MODEL, b"whisper"), (FILE, &audio)]),
+            1,
+            "whisper",
+        ),
+        (
+            form(target, &[(FILE, &audio), (MODEL, b"whisper")]),
+            1,
+            "whisper",
+        ),
+        (
+            form(target, &[(FILE, &audio), (MODEL, b"whisper-1")]),
+            1,
+            "w-1",
+        ),
+        (
+            form(target, &[(MODEL, b"whisper-1"), (FILE, &audio)]),
+            1,
+            "w-1",
+        ),
+        (
+            form(target, &[(MODEL, b"whisper-1"), (FILE, &audio)]).chunked(3_000),
+            1,
+            "w-1",
+        ),
+        (
+            json("/rerank", r#"{"query":"x","model":"whisper-1"}"#),
+            1,
+            "w-1",
+        ),
     ] {
         let before = world.attempt_counts();
         is_ok(&world.request(&request).await, model);
         let after = world.attempt_counts();
-        assert_eq!((after[to], after[1 - to]), (before[to] + 1, before[1 - to]), "{model}");
-        let attempt = world.engines().nth(to).and_then(|engine| engine.attempts().pop()).expect("an attempt");
+        assert_eq!(
+            (after[to], after[1 - to]),
+            (before[to] + 1, before[1 - to]),
+            "{model}"
+        );
+        let attempt = world
+            .engines()
+            .nth(to)
+            .and_then(|engine| engine.attempts().pop())
+            .expect("an attempt");
         let body = String::from_utf8_lossy(&attempt.body).into_owned();
         let named = body.contains(&format!("\"model\":\"{model}\""))
             || body.contains(&format!("name=\"model\"\r\n\r\n{model}\r\n--{BOUNDARY}"));
@@ -289,14 +430,34 @@ async fn the_model_decides_who_is_asked() {
     }
     for (request, code) in [
         (json("/rerank", r#"{"model":"nobody"}"#), "model_not_found"),
-        (json("/rerank", r#"{"query":"x"}"#), "missing_required_parameter"),
-        (form(target, &[(FILE, &audio)]), "missing_required_parameter"),
-        (json("/rerank", r#"{"model":"chat","model":"whisper"}"#), "duplicate_key"),
-        (form(target, &[(MODEL, b"chat"), (MODEL, b"whisper")]), "duplicate_key"),
-        (json("/generate", r#"{"model":"chat","bootstrap_host":"x"}"#), "forbidden_parameter"),
+        (
+            json("/rerank", r#"{"query":"x"}"#),
+            "missing_required_parameter",
+        ),
+        (
+            form(target, &[(FILE, &audio)]),
+            "missing_required_parameter",
+        ),
+        (
+            json("/rerank", r#"{"model":"chat","model":"whisper"}"#),
+            "duplicate_key",
+        ),
+        (
+            form(target, &[(MODEL, b"chat"), (MODEL, b"whisper")]),
+            "duplicate_key",
+        ),
+        (
+            json("/generate", r#"{"model":"chat","bootstrap_host":"x"}"#),
+            "forbidden_parameter",
+        ),
     ] {
         let answer = world.request(&request).await;
-        assert_eq!(answer.fault().code.as_deref(), Some(code), "{}", answer.text());
+        assert_eq!(
+            answer.fault().code.as_deref(),
+            Some(code),
+            "{}",
+            answer.text()
+        );
     }
     world.end().await;
 }
@@ -306,7 +467,10 @@ async fn the_model_decides_who_is_asked() {
 async fn fault_c27b_a_model_behind_a_long_file() {
     let limits = "[limits]\nrelay_buffer_bytes = 65536";
     let audio = vec![7; 2 << 20];
-    let request = form("/v1/audio/transcriptions", &[(FILE, &audio), (MODEL, b"whisper")]);
+    let request = form(
+        "/v1/audio/transcriptions",
+        &[(FILE, &audio), (MODEL, b"whisper")],
+    );
     let engines = [ok(), ok()];
     let world = World::fleet(
         engines,
@@ -315,7 +479,11 @@ async fn fault_c27b_a_model_behind_a_long_file() {
     )
     .await;
     let answer = world.request(&request).await.with_status(400);
-    assert!(answer.fault().message.contains("Put it before the file"), "{}", answer.text());
+    assert!(
+        answer.fault().message.contains("Put it before the file"),
+        "{}",
+        answer.text()
+    );
     world.end().await;
     let world = self::world(Setup::new()).await;
     is_ok(&world.request(&request).await, "one engine");
@@ -335,7 +503,11 @@ async fn keys_open_their_models_alone() {
     let named = |model: &str| json("/rerank", &format!(r#"{{"model":"{model}"}}"#));
     let file = |model: &[u8]| form("/v1/audio/transcriptions", &[(FILE, &long), (MODEL, model)]);
     let nothing = json("/rerank", r#"{"query":"x"}"#);
-    let other = || json("/generate", "").without("content-type").header("content-type", "text/x");
+    let other = || {
+        json("/generate", "")
+            .without("content-type")
+            .header("content-type", "text/x")
+    };
     for (request, key, status) in [
         (named("m"), "sk-CANARY-wrong", 401),
         (named("m"), "sk-CANARY-one", 200),
@@ -354,8 +526,14 @@ async fn keys_open_their_models_alone() {
     }
     // The only available model is named explicitly, so that the engine uses no other.
     let before = world.engine.attempt_count();
-    is_ok(&world.request(&with(&nothing, "sk-CANARY-one")).await, "the only model");
-    assert_eq!(world.engine.attempts()[before].text(), r#"{"model":"m","query":"x"}"#);
+    is_ok(
+        &world.request(&with(&nothing, "sk-CANARY-one")).await,
+        "the only model",
+    );
+    assert_eq!(
+        world.engine.attempts()[before].text(),
+        r#"{"model":"m","query":"x"}"#
+    );
     world.end().await;
 }
 
@@ -365,12 +543,17 @@ async fn short_bodies_are_sent_to_another_engine() {
     for script in [
         busy,
         Script::new().rst(),
-        Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 9\r\n\r\n").fin(),
+        Script::new()
+            .raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 9\r\n\r\n")
+            .fin(),
     ] {
         let engines = [script, ok()];
         // The first engine gets nearly all first attempts.
         let world = World::fleet_up(engines, Setup::new().allow_errors(), &["weight = 100"]).await;
-        let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 100_000])]);
+        let request = form(
+            "/v1/audio/transcriptions",
+            &[(MODEL, b"m"), (FILE, &[7; 100_000])],
+        );
         let mut moved = false;
         for _ in 0..20 {
             let answer = world.request(&request).await;
@@ -378,7 +561,12 @@ async fn short_bodies_are_sent_to_another_engine() {
             moved |= answer.head.header("x-samewire-attempts") == Some("2");
         }
         assert!(moved, "none was sent twice: {:?}", world.attempt_counts());
-        assert!(world.others[0].attempts().iter().all(|attempt| attempt.body == request.sent_body()));
+        assert!(
+            world.others[0]
+                .attempts()
+                .iter()
+                .all(|attempt| attempt.body == request.sent_body())
+        );
         world.end().await;
     }
 }
@@ -390,17 +578,26 @@ async fn clients_of_azure_reach_them_too() {
     let file = |target: &str| form(target, &[(FILE, b"audio")]);
     for (request, target, body) in [
         (
-            json(&format!("/openai/deployments/d%2F1/images/generations?{dated}&x=1"), r#"{"model":"y"}"#),
+            json(
+                &format!("/openai/deployments/d%2F1/images/generations?{dated}&x=1"),
+                r#"{"model":"y"}"#,
+            ),
             "/v1/images/generations?x=1",
             r#"{"model":"d/1"}"#,
         ),
         (
-            json(&format!("/openai/deployments/d/audio/speech?{dated}"), r#"{"input":"x"}"#),
+            json(
+                &format!("/openai/deployments/d/audio/speech?{dated}"),
+                r#"{"input":"x"}"#,
+            ),
             "/v1/audio/speech",
             r#"{"model":"d","input":"x"}"#,
         ),
         (
-            json("/openai/v1/moderations?api-version=preview", r#"{"input":"x"}"#),
+            json(
+                "/openai/v1/moderations?api-version=preview",
+                r#"{"input":"x"}"#,
+            ),
             "/v1/moderations",
             r#"{"input":"x"}"#,
         ),
@@ -418,7 +615,11 @@ async fn clients_of_azure_reach_them_too() {
         assert_eq!((attempt.target.as_str(), attempt.text()), (target, body));
     }
     is_ok(
-        &world.request(&file(&format!("/openai/deployments/d/audio/transcriptions?{dated}"))).await,
+        &world
+            .request(&file(&format!(
+                "/openai/deployments/d/audio/transcriptions?{dated}"
+            )))
+            .await,
         "a form",
     );
     let sent = world.engine.attempts().pop().expect("an attempt");
@@ -428,11 +629,21 @@ async fn clients_of_azure_reach_them_too() {
     assert!(sent.text().starts_with(&expected), "{}", sent.text());
     for (target, status) in [
         ("/openai/deployments/d/audio/speech", 400),
-        ("/openai/deployments//audio/speech?api-version=2024-10-21", 404),
-        ("/openai/deployments/d/flush_cache?api-version=2024-10-21", 404),
+        (
+            "/openai/deployments//audio/speech?api-version=2024-10-21",
+            404,
+        ),
+        (
+            "/openai/deployments/d/flush_cache?api-version=2024-10-21",
+            404,
+        ),
         ("/openai/rerank?api-version=latest", 400),
     ] {
-        assert_eq!(world.request(&json(target, "{}")).await.head.status, status, "{target}");
+        assert_eq!(
+            world.request(&json(target, "{}")).await.head.status,
+            status,
+            "{target}"
+        );
     }
     world.end().await;
 }
@@ -454,16 +665,41 @@ async fn embeddings_in_other_forms_are_relayed() {
     let world = World::start(engine.await, setup).await;
     let messages = r#"{"model":"a","messages":[{"role":"user","content":"x"}]}"#;
     let answer = world.request(&json("/v1/embeddings", messages)).await;
-    assert_eq!((answer.head.status, answer.text()), (200, plain), "byte for byte");
-    assert_eq!(world.engine.only().text(), messages.replace("\"a\"", "\"m\""));
+    assert_eq!(
+        (answer.head.status, answer.text()),
+        (200, plain),
+        "byte for byte"
+    );
+    assert_eq!(
+        world.engine.only().text(),
+        messages.replace("\"a\"", "\"m\"")
+    );
     let answer = world
-        .request(&json("/v1/embeddings", r#"{"model":"m","input":"x","encoding_format":"bytes"}"#))
+        .request(&json(
+            "/v1/embeddings",
+            r#"{"model":"m","input":"x","encoding_format":"bytes"}"#,
+        ))
         .await;
-    assert_eq!((answer.head.status, answer.body.as_slice()), (200, &[0, 159, 146, 150][..]));
-    assert_eq!(answer.head.header("content-type"), Some("application/octet-stream"));
+    assert_eq!(
+        (answer.head.status, answer.body.as_slice()),
+        (200, &[0, 159, 146, 150][..])
+    );
+    assert_eq!(
+        answer.head.header("content-type"),
+        Some("application/octet-stream")
+    );
     assert_eq!(answer.head.header("metadata"), Some("{}"));
-    let answer = world.request(&json("/v1/embeddings", r#"{"model":"m","input":[[1,2],[3]]}"#)).await;
-    assert!(!answer.text().contains("\"id\""), "the API's own form is normalised: {}", answer.text());
+    let answer = world
+        .request(&json(
+            "/v1/embeddings",
+            r#"{"model":"m","input":[[1,2],[3]]}"#,
+        ))
+        .await;
+    assert!(
+        !answer.text().contains("\"id\""),
+        "the API's own form is normalised: {}",
+        answer.text()
+    );
     let target = "/openai/deployments/a/embeddings?api-version=2024-10-21";
     for body in [r#"{"input":"x"}"#, r#"{"model":"y","input":"x"}"#] {
         world.request(&json(target, body)).await.with_status(200);
@@ -473,7 +709,14 @@ async fn embeddings_in_other_forms_are_relayed() {
             ("/v1/embeddings", r#"{"model":"m","input":"x"}"#)
         );
     }
-    assert_eq!(world.request(&json("/v1/embeddings", r#"{"model":"m"}"#)).await.head.status, 400);
+    assert_eq!(
+        world
+            .request(&json("/v1/embeddings", r#"{"model":"m"}"#))
+            .await
+            .head
+            .status,
+        400
+    );
     world.end().await;
 }
 
@@ -484,15 +727,28 @@ async fn labels_of_bodies() {
     let world = world(Setup::new()).await;
     for (label, body, expected) in [
         (None, r#"{"model":"m"}"#, Some("application/json")),
-        (Some("application/x-www-form-urlencoded"), r#"{"model":"m"}"#, Some("application/json")),
-        (Some("application/x-www-form-urlencoded"), "a=b", Some("application/x-www-form-urlencoded")),
+        (
+            Some("application/x-www-form-urlencoded"),
+            r#"{"model":"m"}"#,
+            Some("application/json"),
+        ),
+        (
+            Some("application/x-www-form-urlencoded"),
+            "a=b",
+            Some("application/x-www-form-urlencoded"),
+        ),
         (Some("audio/wav"), "RIFF", Some("audio/wav")),
     ] {
         let request = json("/pooling", body).without("content-type");
-        let request = label.iter().fold(request, |request, label| request.header("content-type", label));
+        let request = label.iter().fold(request, |request, label| {
+            request.header("content-type", label)
+        });
         is_ok(&world.request(&request).await, body);
         let attempt = world.engine.attempts().pop().expect("an attempt");
-        assert_eq!((attempt.header("content-type"), attempt.text()), (expected, body));
+        assert_eq!(
+            (attempt.header("content-type"), attempt.text()),
+            (expected, body)
+        );
     }
     let packed = json("/pooling", "{}").header("content-encoding", "gzip");
     assert_eq!(world.request(&packed).await.head.status, 415);
@@ -517,21 +773,40 @@ async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
             assert!(closed.saturating_duration_since(left) < SOON);
         }
         let lines = world.samewire.finished(2).await;
-        assert!(lines.iter().all(|line| line.contains(r#""end":"client_closed""#)), "{lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.contains(r#""end":"client_closed""#)),
+            "{lines:#?}"
+        );
         world.end().await;
     }
 }
 
 #[tokio::test]
 async fn silent_engines_are_given_up() {
-    let scripts = vec![Script::new().hang(), Script::new().head_sse().chunk("data: one\n\n").hang()];
+    let scripts = vec![
+        Script::new().hang(),
+        Script::new().head_sse().chunk("data: one\n\n").hang(),
+    ];
     let limits = "[timeouts]\nfirst_token = 0.3\ninter_token = 0.3";
-    let world = World::start(Engine::in_turn(scripts), Setup::new().config(limits).allow_errors()).await;
+    let world = World::start(
+        Engine::in_turn(scripts),
+        Setup::new().config(limits).allow_errors(),
+    )
+    .await;
     let answer = world.request(&json("/generate", r#"{"model":"m"}"#)).await;
-    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (504, Some("upstream_timeout")));
+    assert_eq!(
+        (answer.head.status, answer.fault().code.as_deref()),
+        (504, Some("upstream_timeout"))
+    );
     let answer = world.request(&json("/generate", r#"{"model":"m"}"#)).await;
     assert_eq!((answer.head.status, answer.text()), (200, "data: one\n\n"));
-    assert!(matches!(answer.ended, Ended::Short | Ended::Reset), "{:?}", answer.ended);
+    assert!(
+        matches!(answer.ended, Ended::Short | Ended::Reset),
+        "{:?}",
+        answer.ended
+    );
     world.end().await;
 }
 
@@ -539,12 +814,20 @@ async fn silent_engines_are_given_up() {
 async fn http2_clients_are_served_alike() {
     let world = world(Setup::new()).await;
     let mut client = H2Client::open(world.proxy()).await;
-    let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 600_000])]);
-    for request in
-        [request.clone(), request.clone().without("content-length"), json("/rerank", r#"{"model":"m"}"#)]
-    {
+    let request = form(
+        "/v1/audio/transcriptions",
+        &[(MODEL, b"m"), (FILE, &[7; 600_000])],
+    );
+    for request in [
+        request.clone(),
+        request.clone().without("content-length"),
+        json("/rerank", r#"{"model":"m"}"#),
+    ] {
         let answer = client.request(&request).await;
-        assert_eq!((answer.status, answer.text()), (200, r#"{ "result": [1.50, 2] }"#));
+        assert_eq!(
+            (answer.status, answer.text()),
+            (200, r#"{ "result": [1.50, 2] }"#)
+        );
         assert!(world.engine.attempts().pop().expect("an attempt").body == request.sent_body());
     }
     world.end().await;
@@ -560,12 +843,28 @@ async fn a_route_for_everything_is_rewritten_by_what_its_bodies_hold() {
     });
     let setup = Setup::new().config("[relay]\nrewritten = [\"/invocations\"]");
     let world = World::start(engine.await, setup).await;
-    let chat = world.request(&Request::stream("").target("/invocations")).await;
+    let chat = world
+        .request(&Request::stream("").target("/invocations"))
+        .await;
     assert_eq!(chat.text(), world.stream("").await.text());
-    let other = world.post("/invocations", r#"{"model":"m","input":"a"}"#).await;
+    let other = world
+        .post("/invocations", r#"{"model":"m","input":"a"}"#)
+        .await;
     assert_eq!((other.head.status, other.text()), (200, r#"{"own":1}"#));
     world.get("/invocations").await.with_status(405);
-    let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
-    assert_eq!(targets, ["/v1/chat/completions", "/v1/chat/completions", "/invocations"]);
+    let targets: Vec<_> = world
+        .engine
+        .attempts()
+        .into_iter()
+        .map(|attempt| attempt.target)
+        .collect();
+    assert_eq!(
+        targets,
+        [
+            "/v1/chat/completions",
+            "/v1/chat/completions",
+            "/invocations"
+        ]
+    );
     world.end().await;
 }

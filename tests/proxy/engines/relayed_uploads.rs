@@ -53,14 +53,21 @@ impl Drop for DiscardingEngine {
 impl DiscardingEngine {
     async fn start(does: UploadBehaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let (address, seen) = (listener.local_addr().expect("bound"), Arc::<Seen>::default());
+        let (address, seen) = (
+            listener.local_addr().expect("bound"),
+            Arc::<Seen>::default(),
+        );
         let shared = Arc::clone(&seen);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, does.clone(), Arc::clone(&shared)));
             }
         });
-        Self { address, seen, task }
+        Self {
+            address,
+            seen,
+            task,
+        }
     }
 
     fn url(&self) -> String {
@@ -77,7 +84,9 @@ impl DiscardingEngine {
 }
 
 fn add(sum: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+    bytes.iter().fold(sum, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+    })
 }
 
 async fn serve(mut stream: TcpStream, does: UploadBehaviour, seen: Arc<Seen>) {
@@ -94,8 +103,9 @@ async fn serve(mut stream: TcpStream, does: UploadBehaviour, seen: Arc<Seen>) {
             }
         };
         let body = inbox.split_off(end);
-        let head =
-            String::from_utf8(std::mem::replace(&mut inbox, body)).expect("ASCII").to_ascii_lowercase();
+        let head = String::from_utf8(std::mem::replace(&mut inbox, body))
+            .expect("ASCII")
+            .to_ascii_lowercase();
         if head.starts_with("get ") {
             let _ = stream.write_all(PROBED.as_bytes()).await;
             continue;
@@ -108,9 +118,17 @@ async fn serve(mut stream: TcpStream, does: UploadBehaviour, seen: Arc<Seen>) {
 
 const PROBED: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 35\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":1}]}";
 
-async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &UploadBehaviour, seen: &Seen) {
+async fn take(
+    stream: &mut TcpStream,
+    first: Vec<u8>,
+    head: &str,
+    does: &UploadBehaviour,
+    seen: &Seen,
+) {
     *seen.head.lock().expect("no panic") = head.to_owned();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let mut chunks = length.is_none().then(Chunks::default);
     let (mut space, mut piece, mut taken, mut paused) = (vec![0; 64 << 10], first, 0, false);
     loop {
@@ -134,7 +152,10 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &UploadB
         }
         taken += data.len();
         seen.taken.fetch_add(data.len(), Ordering::SeqCst);
-        seen.sum.store(add(seen.sum.load(Ordering::SeqCst), &data), Ordering::SeqCst);
+        seen.sum.store(
+            add(seen.sum.load(Ordering::SeqCst), &data),
+            Ordering::SeqCst,
+        );
         if is_last || length == Some(taken) {
             seen.whole.store(true, Ordering::SeqCst);
             break;
@@ -201,7 +222,9 @@ fn framed(chunked: bool, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn audio(n: usize) -> Vec<u8> {
-    (0..64 << 10).map(|at| ((at * 31 + n * 17) % 253) as u8).collect()
+    (0..64 << 10)
+        .map(|at| ((at * 31 + n * 17) % 253) as u8)
+        .collect()
 }
 
 #[tokio::test]
@@ -216,11 +239,16 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
         let (already, requests) = (sink.taken(), sink.seen.requests.load(Ordering::SeqCst));
         sink.seen.sum.store(0, Ordering::SeqCst);
         let before = world.samewire.allocated();
-        let mut client =
-            Client::sending(world.proxy(), &head((!chunked).then_some(length)).head_bytes()).await;
+        let mut client = Client::sending(
+            world.proxy(),
+            &head((!chunked).then_some(length)).head_bytes(),
+        )
+        .await;
         let (mut sum, mut most) = (0, 0);
         let last = BACK.as_bytes().to_vec();
-        let pieces = std::iter::once(FRONT.as_bytes().to_vec()).chain((0..PIECES).map(audio)).chain([last]);
+        let pieces = std::iter::once(FRONT.as_bytes().to_vec())
+            .chain((0..PIECES).map(audio))
+            .chain([last]);
         for (n, piece) in pieces.enumerate() {
             sum = add(sum, &piece);
             client.send(&framed(chunked, &piece)).await;
@@ -232,7 +260,10 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
             client.send(b"0\r\n\r\n").await;
         }
         let answer = client.answer().await;
-        assert_eq!((answer.head.status, answer.text()), (200, "{\"text\":\"a\"}"));
+        assert_eq!(
+            (answer.head.status, answer.text()),
+            (200, "{\"text\":\"a\"}")
+        );
         assert_eq!(sink.taken() - already, length);
         assert_eq!(sink.seen.sum.load(Ordering::SeqCst), sum, "byte for byte");
         assert_eq!(sink.seen.requests.load(Ordering::SeqCst), requests + 1);
@@ -245,7 +276,10 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
         println!("grew by {most}");
         assert!(most < 8 * MIB as u64, "grew by {most}");
         let line = world.samewire.finished(2).await.remove(1);
-        assert!(line.contains(&format!(r#""request_bytes":{length}"#)), "{line}");
+        assert!(
+            line.contains(&format!(r#""request_bytes":{length}"#)),
+            "{line}"
+        );
         world.end().await;
     }
 }
@@ -274,9 +308,16 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         client.send(FRONT.as_bytes()).await;
         // The close of a connection comes after the bytes sent before it: a client that has left is noticed when
         // all bytes are read, or at once if it has reset its connection.
-        let most = if manner == CloseKind::Rst { 200 * MIB } else { 2 * MIB };
+        let most = if manner == CloseKind::Rst {
+            200 * MIB
+        } else {
+            2 * MIB
+        };
         let taken = fill(&mut client, most).await;
-        assert!(taken < 60 * MIB, "{taken} bytes although the engine takes none");
+        assert!(
+            taken < 60 * MIB,
+            "{taken} bytes although the engine takes none"
+        );
         let grown = world.samewire.allocated().saturating_sub(before);
         assert!(grown < 8 * MIB as u64, "grew by {grown}");
         let left = client.leave(manner);
@@ -284,10 +325,19 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let noticed = left.elapsed();
         assert!(noticed < SOON, "{noticed:?}");
         assert!(line.contains(r#""upstream":"#), "{line}");
-        assert!(line.contains(r#""end":"client_closed""#) || manner == CloseKind::Fin, "{line}");
+        assert!(
+            line.contains(r#""end":"client_closed""#) || manner == CloseKind::Fin,
+            "{line}"
+        );
         gate.open();
-        until("the engine sees it", || sink.seen.broken.lock().expect("no panic").is_some()).await;
-        assert!(!sink.seen.whole.load(Ordering::SeqCst), "half a body does not look like a whole one");
+        until("the engine sees it", || {
+            sink.seen.broken.lock().expect("no panic").is_some()
+        })
+        .await;
+        assert!(
+            !sink.seen.whole.load(Ordering::SeqCst),
+            "half a body does not look like a whole one"
+        );
         world.end().await;
     }
 }
@@ -298,8 +348,11 @@ async fn an_engine_that_answers_early_is_heard() {
     let sink = DiscardingEngine::start(UploadBehaviour::Answers(MIB, refusal)).await;
     let world = world(&sink, Setup::new()).await;
     for chunked in [false, true] {
-        let mut client =
-            Client::sending(world.proxy(), &head((!chunked).then_some(500 * MIB)).head_bytes()).await;
+        let mut client = Client::sending(
+            world.proxy(),
+            &head((!chunked).then_some(500 * MIB)).head_bytes(),
+        )
+        .await;
         client.send(&framed(chunked, FRONT.as_bytes())).await;
         let piece = framed(chunked, &audio(1));
         let mut sent = 0;
@@ -307,7 +360,11 @@ async fn an_engine_that_answers_early_is_heard() {
             sent += piece.len();
         }
         let answer = client.answer().await.with_status(413);
-        assert!(answer.fault().message.contains("Too long"), "{}", answer.text());
+        assert!(
+            answer.fault().message.contains("Too long"),
+            "{}",
+            answer.text()
+        );
         assert_eq!(answer.head.header("connection"), Some("close"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("1"));
     }
@@ -367,14 +424,21 @@ async fn an_upload_moves_only_before_it_has_begun() {
     drop(engine);
     // An upload that breaks off in the middle is reported, and not repeated.
     let broken = DiscardingEngine::start(UploadBehaviour::Answers(MIB, "")).await;
-    let world = World::start(Script::new(), Setup::new().upstream(&broken.url()).allow_errors()).await;
+    let world = World::start(
+        Script::new(),
+        Setup::new().upstream(&broken.url()).allow_errors(),
+    )
+    .await;
     let mut client = Client::sending(world.proxy(), &head(Some(100 * MIB)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
     for n in 0..48 {
         client.try_send(&audio(n)).await;
     }
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (502, Some("upstream_reset")));
+    assert_eq!(
+        (answer.head.status, answer.fault().code.as_deref()),
+        (502, Some("upstream_reset"))
+    );
     assert_eq!(broken.seen.requests.load(Ordering::SeqCst), 1);
     world.end().await;
 }
@@ -406,7 +470,8 @@ async fn limits_of_uploads() {
     assert_eq!(client.answer().await.head.status, 200);
     // samewire does not wait for a stalled upload, neither before an engine gets the request nor after.
     for pieces in [0, 16] {
-        let mut client = Client::sending(world.proxy(), &head(Some(2 * MIB - 1)).head_bytes()).await;
+        let mut client =
+            Client::sending(world.proxy(), &head(Some(2 * MIB - 1)).head_bytes()).await;
         client.send(FRONT.as_bytes()).await;
         for n in 0..pieces {
             client.send(&audio(n)).await;
@@ -419,32 +484,49 @@ async fn limits_of_uploads() {
         );
     }
     // A second model after the first, when everything before it has been sent.
-    let second = "\r\n--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nother\r\n--b--\r\n";
-    let mut client =
-        Client::sending(world.proxy(), &head(Some(FRONT.len() + MIB + second.len())).head_bytes()).await;
+    let second =
+        "\r\n--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nother\r\n--b--\r\n";
+    let mut client = Client::sending(
+        world.proxy(),
+        &head(Some(FRONT.len() + MIB + second.len())).head_bytes(),
+    )
+    .await;
     client.send(FRONT.as_bytes()).await;
     for n in 0..16 {
         client.send(&audio(n)).await;
     }
     client.send(second.as_bytes()).await;
     let answer = client.answer().await;
-    assert_eq!((answer.head.status, answer.fault().code.as_deref()), (400, Some("duplicate_key")));
-    until("it is broken off", || sink.seen.broken.lock().expect("no panic").is_some()).await;
+    assert_eq!(
+        (answer.head.status, answer.fault().code.as_deref()),
+        (400, Some("duplicate_key"))
+    );
+    until("it is broken off", || {
+        sink.seen.broken.lock().expect("no panic").is_some()
+    })
+    .await;
     world.end().await;
 }
 
 #[tokio::test]
 async fn engines_of_http2_get_bodies_as_they_come() {
-    let engine =
-        H2Engine::answering(H2Behaviour::default(), |_| crate::sim::h2::json(200, "{\"text\":\"a\"}")).await;
+    let engine = H2Engine::answering(H2Behaviour::default(), |_| {
+        crate::sim::h2::json(200, "{\"text\":\"a\"}")
+    })
+    .await;
     let nobody = Engine::script(Script::new()).await;
-    let setup = Setup::new().config("[health]\ninterval = 600").upstream_at(&engine.url(), "http = \"2\"");
+    let setup = Setup::new()
+        .config("[health]\ninterval = 600")
+        .upstream_at(&engine.url(), "http = \"2\"");
     let world = World::start(nobody, setup).await;
     let before = world.samewire.allocated();
     for chunked in [false, true] {
         let length = FRONT.len() + 16 * MIB + BACK.len();
-        let mut client =
-            Client::sending(world.proxy(), &head((!chunked).then_some(length)).head_bytes()).await;
+        let mut client = Client::sending(
+            world.proxy(),
+            &head((!chunked).then_some(length)).head_bytes(),
+        )
+        .await;
         let pieces = std::iter::once(FRONT.as_bytes().to_vec()).chain((0..256).map(audio));
         let mut sent = Vec::new();
         for piece in pieces.chain([BACK.as_bytes().to_vec()]) {
@@ -455,8 +537,14 @@ async fn engines_of_http2_get_bodies_as_they_come() {
             client.send(b"0\r\n\r\n").await;
         }
         let answer = client.answer().await;
-        assert_eq!((answer.head.status, answer.text()), (200, "{\"text\":\"a\"}"));
-        assert!(engine.attempts().pop().expect("a request").body == sent, "byte for byte");
+        assert_eq!(
+            (answer.head.status, answer.text()),
+            (200, "{\"text\":\"a\"}")
+        );
+        assert!(
+            engine.attempts().pop().expect("a request").body == sent,
+            "byte for byte"
+        );
     }
     let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 8 * MIB as u64, "grew by {grown}");

@@ -75,12 +75,21 @@ struct Got {
 
 /// Reads an answer in the form of its API. A client of Messages gets arguments of a whole answer as an object.
 fn read(path: &str, stream: bool, body: &str) -> Got {
-    let lines = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|line| *line != "[DONE]");
+    let lines = body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .filter(|line| *line != "[DONE]");
     let events: Vec<Value> = match stream {
-        true => lines.map(|line| serde_json::from_str(line).unwrap()).collect(),
+        true => lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect(),
         false => vec![serde_json::from_str(body).unwrap()],
     };
-    let mut got = Got { text: String::new(), arguments: None, end: String::new() };
+    let mut got = Got {
+        text: String::new(),
+        arguments: None,
+        end: String::new(),
+    };
     let add = |arguments: &mut Option<String>, more: &Value| {
         if let Some(more) = more.as_str() {
             arguments.get_or_insert_default().push_str(more);
@@ -108,15 +117,27 @@ fn read(path: &str, stream: bool, body: &str) -> Got {
                 add(&mut got.arguments, &event["delta"]["partial_json"]);
                 got.text += event["delta"]["text"].as_str().unwrap_or_default();
                 for end in [&event["stop_reason"], &event["delta"]["stop_reason"]] {
-                    end.as_str().unwrap_or(&got.end.clone()).clone_into(&mut got.end);
+                    end.as_str()
+                        .unwrap_or(&got.end.clone())
+                        .clone_into(&mut got.end);
                 }
             }
             _ => {
                 let choice = &event["choices"][0];
-                let message = if stream { &choice["delta"] } else { &choice["message"] };
+                let message = if stream {
+                    &choice["delta"]
+                } else {
+                    &choice["message"]
+                };
                 got.text += message["content"].as_str().unwrap_or_default();
-                add(&mut got.arguments, &message["tool_calls"][0]["function"]["arguments"]);
-                choice["finish_reason"].as_str().unwrap_or(&got.end.clone()).clone_into(&mut got.end);
+                add(
+                    &mut got.arguments,
+                    &message["tool_calls"][0]["function"]["arguments"],
+                );
+                choice["finish_reason"]
+                    .as_str()
+                    .unwrap_or(&got.end.clone())
+                    .clone_into(&mut got.end);
             }
         }
     }
@@ -134,19 +155,57 @@ fn ends(path: &str) -> [&'static str; 3] {
 }
 
 async fn times(world: &World, rule: &str) -> u64 {
-    world.samewire.sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")]).await
+    world
+        .samewire
+        .sum("samewire_rewrites_total", &[&format!("rule=\"{rule}\"")])
+        .await
 }
 
 #[tokio::test]
 async fn calls_of_an_engine_are_repaired_in_each_api() {
     for (option, arguments, expected, rule) in [
-        ("tail", r#"{"a":1}</tool_call>"#, r#"{"a":1}"#, "tool_arguments_tail"),
-        ("json", "{\"a\":1}\"}\n", r#"{"a":1}"#, "tool_arguments_tail"),
-        ("json", "{'a': 'b'}", r#"{"a": "b"}"#, "tool_arguments_quotes"),
-        ("json", r#"{"a": True}"#, r#"{"a": true}"#, "tool_arguments_words"),
-        ("json", r#"{"a":[1,],}"#, r#"{"a":[1]}"#, "tool_arguments_comma"),
-        ("json", "{\"a\":\"b\nc\"}", r#"{"a":"b\nc"}"#, "tool_arguments_controls"),
-        ("json", r#"{"city":"Oslo""#, r#"{"city":"Oslo"}"#, "tool_arguments_brackets"),
+        (
+            "tail",
+            r#"{"a":1}</tool_call>"#,
+            r#"{"a":1}"#,
+            "tool_arguments_tail",
+        ),
+        (
+            "json",
+            "{\"a\":1}\"}\n",
+            r#"{"a":1}"#,
+            "tool_arguments_tail",
+        ),
+        (
+            "json",
+            "{'a': 'b'}",
+            r#"{"a": "b"}"#,
+            "tool_arguments_quotes",
+        ),
+        (
+            "json",
+            r#"{"a": True}"#,
+            r#"{"a": true}"#,
+            "tool_arguments_words",
+        ),
+        (
+            "json",
+            r#"{"a":[1,],}"#,
+            r#"{"a":[1]}"#,
+            "tool_arguments_comma",
+        ),
+        (
+            "json",
+            "{\"a\":\"b\nc\"}",
+            r#"{"a":"b\nc"}"#,
+            "tool_arguments_controls",
+        ),
+        (
+            "json",
+            r#"{"city":"Oslo""#,
+            r#"{"city":"Oslo"}"#,
+            "tool_arguments_brackets",
+        ),
     ] {
         let setup = Setup::new().set(&format!("repair_arguments={option}"));
         let world = World::start(calling(arguments, "tool_calls"), setup).await;
@@ -162,7 +221,11 @@ async fn calls_of_an_engine_are_repaired_in_each_api() {
             }
         }
         assert_eq!(times(&world, rule).await, 6, "{arguments}");
-        assert_eq!(times(&world, "tool_arguments_invalid").await, 0, "{arguments}");
+        assert_eq!(
+            times(&world, "tool_arguments_invalid").await,
+            0,
+            "{arguments}"
+        );
         world.end().await;
     }
 }
@@ -190,22 +253,36 @@ async fn what_is_no_mistake_of_the_list_passes_and_a_cut_stays_one() {
                     arguments: Some(arguments.to_owned()),
                     end: ends(path)[end].to_owned(),
                 };
-                assert_eq!(read(path, stream, answer.text()), expected, "{path} {option}");
+                assert_eq!(
+                    read(path, stream, answer.text()),
+                    expected,
+                    "{path} {option}"
+                );
             }
         }
-        assert_eq!(times(&world, "tool_arguments_invalid").await, invalid, "{option} {arguments}");
+        assert_eq!(
+            times(&world, "tool_arguments_invalid").await,
+            invalid,
+            "{option} {arguments}"
+        );
         world.end().await;
     }
 }
 
 #[tokio::test]
 async fn calls_in_text_need_json_in_each_api() {
-    const GARBLED: &str = "Well.<tool_call>{\"name\": \"f\", \"arguments\": {'a': True}}</tool_call>";
+    const GARBLED: &str =
+        "Well.<tool_call>{\"name\": \"f\", \"arguments\": {'a': True}}</tool_call>";
     const CUT: &str = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1";
-    for (option, text, finish) in
-        [("off", GARBLED, "stop"), ("json", GARBLED, "stop"), ("off", CUT, "length"), ("json", CUT, "length")]
-    {
-        let setup = Setup::new().set("parser=hermes").set(&format!("repair_arguments={option}"));
+    for (option, text, finish) in [
+        ("off", GARBLED, "stop"),
+        ("json", GARBLED, "stop"),
+        ("off", CUT, "length"),
+        ("json", CUT, "length"),
+    ] {
+        let setup = Setup::new()
+            .set("parser=hermes")
+            .set(&format!("repair_arguments={option}"));
         let world = World::start(saying(text, finish), setup).await;
         let (said, arguments, end) = match (option, finish) {
             (_, "length") => ("", Some("{\"a\": 1"), 2),
@@ -221,9 +298,18 @@ async fn calls_in_text_need_json_in_each_api() {
                 let answer = world.request(&request(path, stream)).await;
                 let got = read(path, stream, answer.text());
                 let is_object = path == "/v1/messages" && !stream;
-                let arguments =
-                    arguments.map(|text| if is_object { text.replace(' ', "") } else { text.to_owned() });
-                let expected = Got { text: said.to_owned(), arguments, end: ends(path)[end].to_owned() };
+                let arguments = arguments.map(|text| {
+                    if is_object {
+                        text.replace(' ', "")
+                    } else {
+                        text.to_owned()
+                    }
+                });
+                let expected = Got {
+                    text: said.to_owned(),
+                    arguments,
+                    end: ends(path)[end].to_owned(),
+                };
                 assert_eq!(got, expected, "{path} {option} {stream}");
             }
         }
@@ -238,8 +324,16 @@ async fn a_connection_that_breaks_off_completes_no_call() {
     let setup = Setup::new().allow_errors().set("repair_arguments=json");
     let world = World::start(script, setup).await;
     let answer = world.request(&request("/v1/chat/completions", true)).await;
-    assert!(answer.text().contains(r#""arguments":"{\"a\":1"}"#), "{}", answer.text());
-    assert!(answer.text().contains(r#"data: {"error":"#), "{}", answer.text());
+    assert!(
+        answer.text().contains(r#""arguments":"{\"a\":1"}"#),
+        "{}",
+        answer.text()
+    );
+    assert!(
+        answer.text().contains(r#"data: {"error":"#),
+        "{}",
+        answer.text()
+    );
     assert_eq!(times(&world, "tool_arguments_brackets").await, 0);
     world.end().await;
 }
@@ -251,11 +345,18 @@ async fn comments_flow_while_a_call_is_held() {
     let script = Script::stream().text("Well.");
     let script = script.text("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"");
     let script = script.wait(&gate).text("b\"}}</tool_call>").stop();
-    let world = World::start(script, Setup::new().set("parser=hermes").set("keepalive_seconds=1")).await;
+    let world = World::start(
+        script,
+        Setup::new().set("parser=hermes").set("keepalive_seconds=1"),
+    )
+    .await;
     let mut client = world.begin(&request("/v1/chat/completions", true)).await;
     while client.event().await.as_deref() != Some(": keepalive") {}
     gate.open();
     let rest = String::from_utf8(client.rest().await).unwrap();
-    assert!(rest.contains(r#""arguments":"{\"a\": \"b\"}""#) && rest.ends_with("data: [DONE]\n\n"), "{rest}");
+    assert!(
+        rest.contains(r#""arguments":"{\"a\": \"b\"}""#) && rest.ends_with("data: [DONE]\n\n"),
+        "{rest}"
+    );
     world.end().await;
 }

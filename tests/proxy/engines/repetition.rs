@@ -12,7 +12,9 @@ fn request(path: &str) -> Request {
         path,
         match path {
             "/v1/responses" => json!({"model": "m", "stream": true, "input": "a"}),
-            "/v1/messages" => json!({"model": "m", "stream": true, "max_tokens": 100, "messages": messages}),
+            "/v1/messages" => {
+                json!({"model": "m", "stream": true, "max_tokens": 100, "messages": messages})
+            }
             _ => json!({"model": "m", "stream": true, "messages": messages}),
         }
         .to_string(),
@@ -43,7 +45,11 @@ async fn a_stream_that_repeats_itself_is_cut() {
     for key in ["content", "reasoning_content"] {
         let looped = sentences(Script::stream().text("Well. "), 0, key, 400).hang();
         // Models that nobody lists are counted together.
-        let world = World::start(looped, Setup::new().config(GUARD).config("[[model]]\nname = \"m\"")).await;
+        let world = World::start(
+            looped,
+            Setup::new().config(GUARD).config("[[model]]\nname = \"m\""),
+        )
+        .await;
         for (asked, path) in APIS.into_iter().enumerate() {
             let answer = world.request(&request(path)).await;
             let text = answer.text();
@@ -60,11 +66,20 @@ async fn a_stream_that_repeats_itself_is_cut() {
                 "/v1/messages" => "event: message_stop",
                 _ => "data: [DONE]",
             };
-            assert!(text.contains(finish) && text.contains(end), "{path} {key} {text:.3000}");
-            until("the answer is cancelled", || world.engine.active_generations() == 0).await;
+            assert!(
+                text.contains(finish) && text.contains(end),
+                "{path} {key} {text:.3000}"
+            );
+            until("the answer is cancelled", || {
+                world.engine.active_generations() == 0
+            })
+            .await;
             let metrics = world.samewire.metrics().await;
             let counted = format!("samewire_repetitions_total{{model=\"m\"}} {}", asked + 1);
-            let found: Vec<_> = metrics.lines().filter(|line| line.contains("repetition")).collect();
+            let found: Vec<_> = metrics
+                .lines()
+                .filter(|line| line.contains("repetition"))
+                .collect();
             assert!(found.contains(&counted.as_str()), "{path} {key} {found:#?}");
         }
         world.end().await;
@@ -74,10 +89,15 @@ async fn a_stream_that_repeats_itself_is_cut() {
 #[tokio::test]
 async fn the_answer_fails_if_the_operator_says_so() {
     let looped = sentences(Script::stream(), 0, "content", 400).hang();
-    let setup = Setup::new().allow_errors().config(&format!("{GUARD}\nfinish = \"error\""));
+    let setup = Setup::new()
+        .allow_errors()
+        .config(&format!("{GUARD}\nfinish = \"error\""));
     let answer = World::answer(looped, setup, &request(APIS[0])).await;
     let text = answer.text();
-    assert!(text.contains("upstream_incomplete") && text.contains("guard.repeats"), "{text:.3000}");
+    assert!(
+        text.contains("upstream_incomplete") && text.contains("guard.repeats"),
+        "{text:.3000}"
+    );
     assert!(!text.contains("[DONE]") && !text.contains(r#""finish_reason":"length""#));
 }
 
@@ -86,10 +106,21 @@ async fn the_answer_fails_if_the_operator_says_so() {
 async fn a_loop_after_the_finish_has_one_finish() {
     let begun = sentences(Script::stream(), 0, "content", 10).finish("stop");
     let setup = Setup::new().config(GUARD);
-    let answer = World::answer(sentences(begun, 0, "content", 400).hang(), setup, &request(APIS[0])).await;
+    let answer = World::answer(
+        sentences(begun, 0, "content", 400).hang(),
+        setup,
+        &request(APIS[0]),
+    )
+    .await;
     let text = answer.text();
     let finishes: Vec<_> = text.matches(r#""finish_reason":""#).collect();
-    assert_eq!((finishes.len(), text.matches(r#""finish_reason":"length""#).count()), (1, 1));
+    assert_eq!(
+        (
+            finishes.len(),
+            text.matches(r#""finish_reason":"length""#).count()
+        ),
+        (1, 1)
+    );
     assert!(text.ends_with("data: [DONE]\n\n"), "{text:.3000}");
 }
 
@@ -101,9 +132,15 @@ async fn other_choices_go_on() {
             r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":1,"delta":{{"content":"{text}"}},"finish_reason":{finish}}}]}}"#
         )
     };
-    let script = sentences(Script::new().head_sse().ev(&other("a", "null")), 0, "content", 200);
-    let script =
-        sentences(script.ev(&other("b", "null")), 0, "content", 50).ev(&other("c", "\"stop\"")).hang();
+    let script = sentences(
+        Script::new().head_sse().ev(&other("a", "null")),
+        0,
+        "content",
+        200,
+    );
+    let script = sentences(script.ev(&other("b", "null")), 0, "content", 50)
+        .ev(&other("c", "\"stop\""))
+        .hang();
     let setup = Setup::new().config(GUARD);
     let body = json!({"model": "m", "stream": true, "n": 2, "messages": [{"role": "user", "content": "a"}]});
     let answer = World::answer(script, setup, &Request::chat(body.to_string())).await;
@@ -112,7 +149,10 @@ async fn other_choices_go_on() {
         assert!(text.contains(&format!("\"content\":{said}")), "{said}");
     }
     let finishes = text.matches(r#""finish_reason":"length""#).count();
-    assert_eq!((finishes, text.matches(r#""finish_reason":"stop""#).count()), (1, 1));
+    assert_eq!(
+        (finishes, text.matches(r#""finish_reason":"stop""#).count()),
+        (1, 1)
+    );
     assert!(text.ends_with("data: [DONE]\n\n") && text.matches("data:").count() < 1200);
 }
 
@@ -134,7 +174,8 @@ async fn nothing_else_is_cut() {
             Script::ok(body)
         })
     };
-    let overridden = format!("{GUARD}\n[[model]]\nname = \"m\"\nwire = {{ guard = {{ repeats = 0 }} }}");
+    let overridden =
+        format!("{GUARD}\n[[model]]\nname = \"m\"\nwire = {{ guard = {{ repeats = 0 }} }}");
     for (config, request) in [
         ("", request(APIS[0])),
         (overridden.as_str(), request(APIS[0])),
@@ -142,8 +183,22 @@ async fn nothing_else_is_cut() {
         ("[guard]\nrepeats = 300", request(APIS[0])),
     ] {
         let world = World::start(engine(), Setup::new().config(config)).await;
-        assert!(world.request(&request).await.text().contains(r#""finish_reason":"stop""#), "{config}");
-        assert!(!world.samewire.metrics().await.contains("samewire_repetitions_total{"), "{config}");
+        assert!(
+            world
+                .request(&request)
+                .await
+                .text()
+                .contains(r#""finish_reason":"stop""#),
+            "{config}"
+        );
+        assert!(
+            !world
+                .samewire
+                .metrics()
+                .await
+                .contains("samewire_repetitions_total{"),
+            "{config}"
+        );
         world.end().await;
     }
 }

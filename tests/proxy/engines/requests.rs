@@ -30,7 +30,11 @@ impl<'de> serde::Deserialize<'de> for Members {
 /// Returns the members of an object as text.
 fn members(body: &str) -> Vec<(String, String)> {
     let parsed: Members = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body}"));
-    parsed.0.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect()
+    parsed
+        .0
+        .into_iter()
+        .map(|(name, raw)| (name, raw.get().to_owned()))
+        .collect()
 }
 
 /// Sends one body and returns the request that arrived at the engine.
@@ -62,13 +66,27 @@ async fn fault_c03_body_that_needs_no_change_arrives_byte_for_byte() {
         format!(
             r#"{{"messages":{ODD},"stream":false,"model":"m","chat_template_kwargs":{{"x":1,"x":2}},"n":1}}"#
         ),
-        format!(r#"{{"messages":{ODD},"model":"m","user":"{}"}}"#, "u".repeat(1 << 20)),
-        format!(r#"{{"model":"m","messages":{ODD},"metadata_x":{}}}"#, "7".repeat(1 << 20)),
+        format!(
+            r#"{{"messages":{ODD},"model":"m","user":"{}"}}"#,
+            "u".repeat(1 << 20)
+        ),
+        format!(
+            r#"{{"model":"m","messages":{ODD},"metadata_x":{}}}"#,
+            "7".repeat(1 << 20)
+        ),
     ];
     for body in bodies {
         let attempt = arrived("vllm", &body).await;
-        assert!(attempt.text() == body.as_str(), "sent {:.3000}\ngot  {:.3000}", body, attempt.text());
-        assert_eq!(attempt.header("content-length"), Some(body.len().to_string().as_str()));
+        assert!(
+            attempt.text() == body.as_str(),
+            "sent {:.3000}\ngot  {:.3000}",
+            body,
+            attempt.text()
+        );
+        assert_eq!(
+            attempt.header("content-length"),
+            Some(body.len().to_string().as_str())
+        );
         assert_eq!(attempt.header("transfer-encoding"), None);
     }
 }
@@ -79,24 +97,40 @@ async fn usage_is_asked_for_and_nothing_else_changes() {
         ("", r#"{"include_usage":true}"#),
         (r#""stream_options":null,"#, r#"{"include_usage":true}"#),
         (r#""stream_options":{},"#, r#"{"include_usage":true}"#),
-        (r#""stream_options":{"include_usage":false},"#, r#"{"include_usage":true}"#),
-        (r#""stream_options":{"x":1.50,"include_usage":true},"#, r#"{"x":1.50,"include_usage":true}"#),
-        (r#""stream_options":{"x":1.50},"#, r#"{"x":1.50,"include_usage":true}"#),
+        (
+            r#""stream_options":{"include_usage":false},"#,
+            r#"{"include_usage":true}"#,
+        ),
+        (
+            r#""stream_options":{"x":1.50,"include_usage":true},"#,
+            r#"{"x":1.50,"include_usage":true}"#,
+        ),
+        (
+            r#""stream_options":{"x":1.50},"#,
+            r#"{"x":1.50,"include_usage":true}"#,
+        ),
         (
             r#""stream_options":{"include_usage":true,"include_obfuscation":false},"#,
             r#"{"include_usage":true}"#,
         ),
     ];
     for (options, expected) in rows {
-        let body = format!(r#"{{"model":"m",{options}"messages":{ODD},"stream":true,"top_p":0.90}}"#);
+        let body =
+            format!(r#"{{"model":"m",{options}"messages":{ODD},"stream":true,"top_p":0.90}}"#);
         let attempt = arrived("vllm", &body).await;
         let mut got = members(attempt.text());
-        let at = got.iter().position(|(name, _)| name == "stream_options").expect("stream_options is sent");
+        let at = got
+            .iter()
+            .position(|(name, _)| name == "stream_options")
+            .expect("stream_options is sent");
         let (mut asked, mut wanted) = (members(&got.remove(at).1), members(expected));
         asked.sort();
         wanted.sort();
         assert_eq!(asked, wanted, "{options}");
-        let rest: Vec<_> = members(&body).into_iter().filter(|(name, _)| name != "stream_options").collect();
+        let rest: Vec<_> = members(&body)
+            .into_iter()
+            .filter(|(name, _)| name != "stream_options")
+            .collect();
         assert_eq!(got, rest, "{options}");
     }
 }
@@ -111,7 +145,11 @@ async fn reasoning_gets_the_name_the_engine_reads() {
     };
     for (kind, expected) in [("vllm", "reasoning"), ("sglang", "reasoning_content")] {
         for name in ["reasoning", "reasoning_content"] {
-            assert_eq!(arrived(kind, &body(name)).await.text(), body(expected), "{kind} {name}");
+            assert_eq!(
+                arrived(kind, &body(name)).await.text(),
+                body(expected),
+                "{kind} {name}"
+            );
         }
     }
 }
@@ -119,8 +157,9 @@ async fn reasoning_gets_the_name_the_engine_reads() {
 #[tokio::test]
 async fn fault_c21_no_header_of_the_client_reaches_the_engine() {
     let world = World::plain(Setup::new()).await;
-    let mut request =
-        Request::stream("").header("accept", "text/event-stream").header("user-agent", "OpenAI/Python");
+    let mut request = Request::stream("")
+        .header("accept", "text/event-stream")
+        .header("user-agent", "OpenAI/Python");
     for name in [
         "x-forwarded-for",
         "forwarded",
@@ -157,7 +196,11 @@ async fn fault_c21_no_header_of_the_client_reaches_the_engine() {
 
 /// Checks the complete list of headers that an engine receives.
 fn check_head(attempt: &Attempt, world: &World) {
-    assert!(attempt.head.starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n"));
+    assert!(
+        attempt
+            .head
+            .starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    );
     let agent = format!("samewire/{}", env!("CARGO_PKG_VERSION"));
     let host = world.engine.address.to_string();
     let length = attempt.body.len().to_string();
@@ -173,7 +216,9 @@ fn check_head(attempt: &Attempt, world: &World) {
     for (name, value) in written {
         assert_eq!(attempt.header(name), Some(value), "{name}");
     }
-    let id = attempt.header("x-request-id").expect("the engine gets an id");
+    let id = attempt
+        .header("x-request-id")
+        .expect("the engine gets an id");
     let (id, n) = id.rsplit_once('-').expect("with the number of the attempt");
     assert!(crate::engines::answers::minted(id) && n == "1", "{id}-{n}");
     let known = |name: &str| {
@@ -182,7 +227,10 @@ fn check_head(attempt: &Attempt, world: &World) {
     };
     for (name, value) in &attempt.headers {
         assert!(known(name), "{name} went to the engine");
-        assert!(!value.contains("evil") && !value.contains("garbage"), "{name}: {value}");
+        assert!(
+            !value.contains("evil") && !value.contains("garbage"),
+            "{name}: {value}"
+        );
     }
 }
 
@@ -190,7 +238,9 @@ fn check_head(attempt: &Attempt, world: &World) {
 async fn valid_trace_context_goes_on() {
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let world = World::plain(Setup::new()).await;
-    world.request(&Request::stream("").header("traceparent", parent)).await;
+    world
+        .request(&Request::stream("").header("traceparent", parent))
+        .await;
     let attempt = world.engine.only();
     let passed = attempt.header("traceparent").expect("a trace goes on");
     assert_eq!(&passed[..36], &parent[..36], "the same trace");
@@ -204,7 +254,11 @@ async fn upstream_may_be_given_with_or_without_v1() {
         let setup = Setup::new().upstream(&format!("{}{suffix}", engine.url()));
         let world = World::start(engine, setup).await;
         assert_eq!(world.stream("").await.head.status, 200);
-        assert_eq!(world.engine.only().target, "/v1/chat/completions", "{suffix:?}");
+        assert_eq!(
+            world.engine.only().target,
+            "/v1/chat/completions",
+            "{suffix:?}"
+        );
         world.end().await;
     }
 }
@@ -223,22 +277,36 @@ async fn fault_c20_text_of_the_body_never_becomes_a_header() {
     assert_eq!(attempt.text(), body);
     world.samewire.finished(1).await;
     let logs = world.samewire.logs();
-    assert!(logs.iter().all(|line| !line.starts_with("x-injected") && line.starts_with('{')), "{logs:?}");
+    assert!(
+        logs.iter()
+            .all(|line| !line.starts_with("x-injected") && line.starts_with('{')),
+        "{logs:?}"
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_u43_large_body_arrives_whole() {
     let world = World::plain(Setup::new()).await;
-    let text: String = (0..1_500_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
+    let text: String = (0..1_500_000_u64)
+        .map(|i| char::from(b'a' + (i * 7919 % 25) as u8))
+        .collect();
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}{text}"}}],"stream":true,"stream_options":{{"include_usage":true}}}}"#
     );
-    for request in [Request::chat(body.as_str()), Request::chat(body.as_str()).chunked(100_000)] {
+    for request in [
+        Request::chat(body.as_str()),
+        Request::chat(body.as_str()).chunked(100_000),
+    ] {
         assert_eq!(world.request(&request).await.head.status, 200);
     }
     let attempts = world.engine.attempts();
-    assert!(attempts.iter().all(|attempt| attempt.body == body.as_bytes()) && attempts.len() == 2);
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt.body == body.as_bytes())
+            && attempts.len() == 2
+    );
     world.end().await;
 }
 
@@ -246,7 +314,9 @@ async fn fault_u43_large_body_arrives_whole() {
 #[tokio::test]
 async fn fault_u43_large_body_with_changes_arrives_whole() {
     let world = World::plain(Setup::new()).await;
-    let text: String = (0..3_000_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
+    let text: String = (0..3_000_000_u64)
+        .map(|i| char::from(b'a' + (i * 7919 % 25) as u8))
+        .collect();
     let body = |include: bool, user: &str| {
         format!(
             r#"{{"model":"m","stream_options":{{"include_usage":{include}}},"messages":[{{"role":"user","content":"{PROMPT}{text}"}}],"stream":true{user}}}"#
@@ -259,7 +329,13 @@ async fn fault_u43_large_body_with_changes_arrives_whole() {
         }
         let expected = body(true, &user);
         let attempts = world.engine.attempts();
-        assert!(attempts.iter().rev().take(2).all(|attempt| attempt.body == expected.as_bytes()));
+        assert!(
+            attempts
+                .iter()
+                .rev()
+                .take(2)
+                .all(|attempt| attempt.body == expected.as_bytes())
+        );
     }
     world.end().await;
 }

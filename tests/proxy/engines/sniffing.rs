@@ -7,7 +7,11 @@ const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1
 
 /// Returns the events of a complete stream.
 fn sse() -> String {
-    let frames = Canonical::new().role().content("H").content("i").finish("stop");
+    let frames = Canonical::new()
+        .role()
+        .content("H")
+        .content("i")
+        .finish("stop");
     let usage = format!(
         "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[],\"usage\":{}}}\n\n",
         usage_object(3, 5)
@@ -28,10 +32,18 @@ async fn check(script: Script, frames: &Canonical, what: &str) {
     let world = World::start(script, Setup::new()).await;
     let stream = world.stream("").await;
     assert_eq!(stream.text(), frames.text(), "{what}");
-    assert_eq!(stream.head.header("content-type"), Some("text/event-stream; charset=utf-8"), "{what}");
+    assert_eq!(
+        stream.head.header("content-type"),
+        Some("text/event-stream; charset=utf-8"),
+        "{what}"
+    );
     let whole = world.request(&Request::plain("")).await;
     assert_eq!(whole.text(), expected_whole(), "{what}");
-    assert_eq!(whole.head.header("content-type"), Some("application/json"), "{what}");
+    assert_eq!(
+        whole.head.header("content-type"),
+        Some("application/json"),
+        "{what}"
+    );
     world.end().await;
 }
 
@@ -39,17 +51,36 @@ async fn check(script: Script, frames: &Canonical, what: &str) {
 async fn fault_u38_answer_in_the_other_form() {
     let whole = Canonical::new().role().content("Hi").finish("stop").done();
     check(Script::ok(WHOLE), &whole, "JSON for all").await;
-    let stream = Canonical::new().role().content("H").content("i").finish("stop").done();
-    check(Script::new().head_sse().chunk(sse()).end(), &stream, "SSE for all").await;
+    let stream = Canonical::new()
+        .role()
+        .content("H")
+        .content("i")
+        .finish("stop")
+        .done();
+    check(
+        Script::new().head_sse().chunk(sse()).end(),
+        &stream,
+        "SSE for all",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn fault_u37_wrong_labels() {
     let whole = Canonical::new().role().content("Hi").finish("stop").done();
-    let stream = Canonical::new().role().content("H").content("i").finish("stop").done();
-    for label in
-        ["text/plain", "application/octet-stream", "text/event-stream", "", "text/html; charset=utf-8"]
-    {
+    let stream = Canonical::new()
+        .role()
+        .content("H")
+        .content("i")
+        .finish("stop")
+        .done();
+    for label in [
+        "text/plain",
+        "application/octet-stream",
+        "text/event-stream",
+        "",
+        "text/html; charset=utf-8",
+    ] {
         check(
             Script::new().whole("200 OK", label, format!(" \n{WHOLE}")),
             &whole,
@@ -57,8 +88,17 @@ async fn fault_u37_wrong_labels() {
         )
         .await;
     }
-    for label in ["text/plain", "application/json", "application/octet-stream", ""] {
-        for text in [sse(), format!(": comment\n\n{}", sse()), format!("\u{feff}{}", sse())] {
+    for label in [
+        "text/plain",
+        "application/json",
+        "application/octet-stream",
+        "",
+    ] {
+        for text in [
+            sse(),
+            format!(": comment\n\n{}", sse()),
+            format!("\u{feff}{}", sse()),
+        ] {
             let script = Script::new().whole("200 OK", label, &text);
             check(script, &stream, &format!("SSE as {label:?}: {text:.12}")).await;
         }
@@ -68,7 +108,12 @@ async fn fault_u37_wrong_labels() {
 /// A stream with the right content type may begin with any lines that are not events, however it is cut.
 #[tokio::test]
 async fn fault_u53_first_lines_that_say_nothing() {
-    let stream = Canonical::new().role().content("H").content("i").finish("stop").done();
+    let stream = Canonical::new()
+        .role()
+        .content("H")
+        .content("i")
+        .finish("stop")
+        .done();
     let comment = format!(": {}\n", "c".repeat(1 << 20));
     for start in [
         "foo: 1\n",
@@ -83,10 +128,24 @@ async fn fault_u53_first_lines_that_say_nothing() {
         "data: {}\n\n",
         &comment,
     ] {
-        let whole = Script::new().head_sse().chunk(format!("{start}{}", sse())).end();
-        let own = Script::new().head_sse().chunk(start).sleep(Duration::from_millis(20)).chunk(sse()).end();
-        let pieces = whole.clone().split(if start.len() < 100 { 5 } else { 100_000 });
-        for (script, cut) in [(whole, "one write"), (own, "a separate read"), (pieces, "pieces")] {
+        let whole = Script::new()
+            .head_sse()
+            .chunk(format!("{start}{}", sse()))
+            .end();
+        let own = Script::new()
+            .head_sse()
+            .chunk(start)
+            .sleep(Duration::from_millis(20))
+            .chunk(sse())
+            .end();
+        let pieces = whole
+            .clone()
+            .split(if start.len() < 100 { 5 } else { 100_000 });
+        for (script, cut) in [
+            (whole, "one write"),
+            (own, "a separate read"),
+            (pieces, "pieces"),
+        ] {
             check(script, &stream, &format!("{start:.20?} in {cut}")).await;
         }
     }
@@ -98,9 +157,15 @@ async fn fault_u38_broken_stream_is_no_whole_answer() {
     let rows = [
         (begun().fin(), 502, "upstream_incomplete"),
         (begun().done().end(), 502, "upstream_incomplete"),
-        (begun().delta("{}", "\"abort\"").done().end(), 502, "upstream_aborted"),
         (
-            begun().ev(r#"{"error":{"message":"x","type":"InternalServerError","code":500}}"#).end(),
+            begun().delta("{}", "\"abort\"").done().end(),
+            502,
+            "upstream_aborted",
+        ),
+        (
+            begun()
+                .ev(r#"{"error":{"message":"x","type":"InternalServerError","code":500}}"#)
+                .end(),
             500,
             "internal_error",
         ),
@@ -117,8 +182,14 @@ async fn fault_u37_what_begins_as_no_event_is_no_answer() {
     let requests = [
         Request::stream(""),
         Request::plain(""),
-        Request::post("/v1/completions", r#"{"model":"m","prompt":"x","stream":true}"#),
-        Request::post("/v1/responses", r#"{"model":"m","input":"x","stream":true}"#),
+        Request::post(
+            "/v1/completions",
+            r#"{"model":"m","prompt":"x","stream":true}"#,
+        ),
+        Request::post(
+            "/v1/responses",
+            r#"{"model":"m","input":"x","stream":true}"#,
+        ),
         Request::post(
             "/v1/messages",
             r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"stream":true}"#,
@@ -129,16 +200,29 @@ async fn fault_u37_what_begins_as_no_event_is_no_answer() {
     };
     for label in ["text/plain", "application/octet-stream"] {
         for beginning in ["foo: bar\n", "<html>", "\u{1}\n"] {
-            let script = Script::new().raw(head(label)).chunk(format!("{beginning}data: 1\n\n"));
+            let script = Script::new()
+                .raw(head(label))
+                .chunk(format!("{beginning}data: 1\n\n"));
             let script = script.chunk(sse()).end().in_one_write();
             let world = World::start(script, Setup::new().allow_errors()).await;
             for request in &requests {
                 let answer = world.request(request).await;
-                assert!(answer.head.status >= 500, "{label} {beginning:?}: {}", answer.text());
-                assert!(answer.text().contains("upstream_invalid_response"), "{}", answer.text());
+                assert!(
+                    answer.head.status >= 500,
+                    "{label} {beginning:?}: {}",
+                    answer.text()
+                );
+                assert!(
+                    answer.text().contains("upstream_invalid_response"),
+                    "{}",
+                    answer.text()
+                );
             }
             let why = "its body is neither a JSON object nor an event stream";
-            until("the log tells why", || world.samewire.count_logged(why) >= requests.len()).await;
+            until("the log tells why", || {
+                world.samewire.count_logged(why) >= requests.len()
+            })
+            .await;
             world.end().await;
         }
     }
@@ -148,13 +232,29 @@ async fn fault_u37_what_begins_as_no_event_is_no_answer() {
 #[tokio::test]
 async fn fault_u37_an_answer_of_the_other_api() {
     let legacy = r#"{"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"Hi","finish_reason":"stop"}]}"#;
-    let completions =
-        |more: &str| Request::post("/v1/completions", format!(r#"{{"model":"m","prompt":"x"{more}}}"#));
+    let completions = |more: &str| {
+        Request::post(
+            "/v1/completions",
+            format!(r#"{{"model":"m","prompt":"x"{more}}}"#),
+        )
+    };
     for (script, requests) in [
-        (Script::new().head_sse().chunk(sse()).end(), [completions(r#","stream":true"#), completions("")]),
-        (Script::ok(WHOLE), [completions(r#","stream":true"#), completions("")]),
-        (Script::new().head_sse().ev(legacy).done().end(), [Request::stream(""), Request::plain("")]),
-        (Script::ok(legacy), [Request::stream(""), Request::plain("")]),
+        (
+            Script::new().head_sse().chunk(sse()).end(),
+            [completions(r#","stream":true"#), completions("")],
+        ),
+        (
+            Script::ok(WHOLE),
+            [completions(r#","stream":true"#), completions("")],
+        ),
+        (
+            Script::new().head_sse().ev(legacy).done().end(),
+            [Request::stream(""), Request::plain("")],
+        ),
+        (
+            Script::ok(legacy),
+            [Request::stream(""), Request::plain("")],
+        ),
     ] {
         let world = World::start(script, Setup::new().allow_errors()).await;
         for request in requests {

@@ -18,7 +18,11 @@ async fn world(config: &str) -> World {
 }
 
 fn stream_until(gate: &Gate) -> Script {
-    Script::stream().text("begun").wait(gate).text("ended").stop()
+    Script::stream()
+        .text("begun")
+        .wait(gate)
+        .text("ended")
+        .stop()
 }
 
 /// Returns the header names of a response, without those that belong to the protocol.
@@ -48,7 +52,10 @@ async fn answers_are_those_of_http1_to_the_byte() {
         Request::chat("{"),
         Request::plain("").header("content-encoding", "gzip"),
         Request::get("//v1/models"),
-        Request::post("/openai/deployments/m/chat/completions?api-version=2024-10-21", "[]"),
+        Request::post(
+            "/openai/deployments/m/chat/completions?api-version=2024-10-21",
+            "[]",
+        ),
         Request::get("/v1/responses"),
     ];
     for request in &requests {
@@ -58,14 +65,22 @@ async fn answers_are_those_of_http1_to_the_byte() {
         assert_eq!(two.reset_reason, None);
         let mut old = names(one.head.headers.iter().map(|(name, _)| name.clone()));
         old.retain(|name| name != "upgrade");
-        assert_eq!(names(two.headers.keys().map(ToString::to_string)), old, "{request:?}");
+        assert_eq!(
+            names(two.headers.keys().map(ToString::to_string)),
+            old,
+            "{request:?}"
+        );
         assert!(!two.headers.contains_key("connection") && !two.headers.contains_key("upgrade"));
         assert!(two.headers.contains_key("date"));
     }
     let answer = client.request(&Request::stream("")).await;
     assert_eq!(answer.text(), Canonical::answer("a", 3).text());
     let answer = client.request(&responses(true)).await;
-    assert!(answer.text().contains("event: response.completed\n"), "{}", answer.text());
+    assert!(
+        answer.text().contains("event: response.completed\n"),
+        "{}",
+        answer.text()
+    );
     let head = client.request(&Request::new("HEAD", "/v1/models")).await;
     assert!(head.body.is_empty() && head.reset_reason.is_none());
     world.samewire.finished(2 * requests.len() + 3).await;
@@ -84,8 +99,18 @@ async fn streams_of_one_connection_run_beside_each_other() {
     }
     assert_eq!(world.engine.active_generations(), STREAMS);
     let counted = format!("samewire_requests_in_flight{{route=\"chat\"}} {STREAMS}");
-    assert!(world.samewire.metrics_now().await.lines().any(|line| line == counted));
-    assert_eq!(client.request(&Request::get("/v1/nothing")).await.status, 404);
+    assert!(
+        world
+            .samewire
+            .metrics_now()
+            .await
+            .lines()
+            .any(|line| line == counted)
+    );
+    assert_eq!(
+        client.request(&Request::get("/v1/nothing")).await.status,
+        404
+    );
     gate.open();
     for response in open {
         let answer = H2Client::read(response).await;
@@ -97,7 +122,11 @@ async fn streams_of_one_connection_run_beside_each_other() {
 #[tokio::test]
 async fn requests_above_the_limit_are_turned_away_on_any_connection() {
     let gate = Gate::default();
-    let world = World::start(stream_until(&gate), Setup::new().config("[limits]\nrequests = 2")).await;
+    let world = World::start(
+        stream_until(&gate),
+        Setup::new().config("[limits]\nrequests = 2"),
+    )
+    .await;
     let mut client = H2Client::open(world.proxy()).await;
     let first = client.begin(&Request::stream("")).await.expect("a head");
     let second = client.begin(&Request::stream("")).await.expect("a head");
@@ -114,7 +143,11 @@ async fn requests_above_the_limit_are_turned_away_on_any_connection() {
 #[tokio::test]
 async fn what_is_spoken_is_seen_however_it_is_cut() {
     let world = world("").await;
-    let start = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(kinds::SETTINGS, 0, 0, &[])].concat();
+    let start = [
+        &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+        &frame(kinds::SETTINGS, 0, 0, &[]),
+    ]
+    .concat();
     let all = [start, RawH2Client::request(1, &Request::get("/v1/nothing"))].concat();
     for size in [1, 3, 24, 25, all.len()] {
         let mut client = Client::connect(world.proxy()).await;
@@ -133,10 +166,16 @@ async fn what_is_spoken_is_seen_however_it_is_cut() {
         assert_eq!(client.answer().await.head.status, 404, "{size}");
     }
     // A method may begin like the preface, and most of a preface is not a preface.
-    for begun in ["PRIX /v1/nothing HTTP/1.1\r\nhost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"] {
+    for begun in [
+        "PRIX /v1/nothing HTTP/1.1\r\nhost: a\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
+    ] {
         let mut client = Client::sending(world.proxy(), begun.as_bytes()).await;
         let status = client.try_head().await.map(|head| head.status);
-        assert!(matches!(status, None | Some(400 | 404 | 405 | 505)), "{begun:?}: {status:?}");
+        assert!(
+            matches!(status, None | Some(400 | 404 | 405 | 505)),
+            "{begun:?}: {status:?}"
+        );
     }
     world.end().await;
 }
@@ -163,7 +202,9 @@ async fn tls_says_what_is_spoken() {
         (&[b"http/1.1"], Some(b"http/1.1")),
         (&[], None),
     ] {
-        let stream = tls_connect(world.proxy(), &speaks(&authority, protocols)).await.expect("a handshake");
+        let stream = tls_connect(world.proxy(), &speaks(&authority, protocols))
+            .await
+            .expect("a handshake");
         assert_eq!(stream.get_ref().1.alpn_protocol(), agreed);
         if agreed == Some(b"h2") {
             let mut client = H2Client::over(stream).await;
@@ -174,7 +215,10 @@ async fn tls_says_what_is_spoken() {
         } else {
             use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let mut stream = stream;
-            stream.write_all(&Request::get("/v1/nothing").bytes()).await.expect("it is taken");
+            stream
+                .write_all(&Request::get("/v1/nothing").bytes())
+                .await
+                .expect("it is taken");
             let mut start = [0; 12];
             stream.read_exact(&mut start).await.expect("an answer");
             assert_eq!(&start, b"HTTP/1.1 404");
@@ -188,7 +232,11 @@ async fn fault_c07_slow_heads_of_http2() {
     let world = world("[timeouts]\nclient_head = 0.3").await;
     let head = RawH2Client::head(1, &RawH2Client::fields(&Request::get("/v1/nothing")), true);
     let unended = frame(kinds::HEADERS, 1, 1, b"\0\x03abc\x01d");
-    for (name, begun) in [("half", &head[..head.len() - 1]), ("few", &head[..5]), ("unended", &unended)] {
+    for (name, begun) in [
+        ("half", &head[..head.len() - 1]),
+        ("few", &head[..5]),
+        ("unended", &unended),
+    ] {
         let mut raw = RawH2Client::open(world.proxy()).await;
         // Acknowledging other frames would complete the interrupted frame.
         raw.ignores_control_frames = true;
@@ -197,7 +245,10 @@ async fn fault_c07_slow_heads_of_http2() {
         let (code, _) = raw.read_to_end().await;
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{name}");
         let took = start.elapsed();
-        assert!(took > Duration::from_millis(250) && took < PATIENCE, "{name}: {took:?}");
+        assert!(
+            took > Duration::from_millis(250) && took < PATIENCE,
+            "{name}: {took:?}"
+        );
     }
     // No settings after the preface, or half of the preface.
     for begun in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n"] {
@@ -233,7 +284,8 @@ async fn fault_c08_slow_bodies_of_http2() {
     let mut raw = RawH2Client::with_request(world.proxy(), &Request::stream("")).await;
     raw.read_until(1, "begun").await;
     for (stream, sent) in [(3, &b""[..]), (5, b"{"), (7, b"{\"model\"")] {
-        let mut bytes = RawH2Client::head(stream, &RawH2Client::fields(&Request::stream("")), false);
+        let mut bytes =
+            RawH2Client::head(stream, &RawH2Client::fields(&Request::stream("")), false);
         if !sent.is_empty() {
             bytes.extend(frame(kinds::DATA, 0, stream, sent));
         }
@@ -264,7 +316,10 @@ async fn fault_c05_limits_of_bodies_of_http2() {
     }
     // A `content-length` that differs from the body's.
     for length in ["3", "999", "x", "-1", "+5"] {
-        let request = good.clone().without("content-length").header("content-length", length);
+        let request = good
+            .clone()
+            .without("content-length")
+            .header("content-length", length);
         let mut raw = RawH2Client::with_request(world.proxy(), &request).await;
         let reset = loop {
             let frame = raw.next().await.expect("an answer");
@@ -284,8 +339,11 @@ async fn fault_c05_limits_of_bodies_of_http2() {
 async fn fault_c06_refused_uploads_of_http2() {
     let world = world("[limits]\nmax_body_bytes = 1000").await;
     let mut raw = RawH2Client::open(world.proxy()).await;
-    let request = Request::chat("").without("content-length").header("content-length", "1000000000");
-    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false)).await;
+    let request = Request::chat("")
+        .without("content-length")
+        .header("content-length", "1000000000");
+    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false))
+        .await;
     assert_eq!(raw.any_head().await, (1, 413));
     let reset = raw.next_of(kinds::RST_STREAM, 1).await;
     assert_eq!(reset.number(0), NO_ERROR);
@@ -337,7 +395,11 @@ async fn heads_that_are_none_end_their_stream() {
         good().header("cookie", "a\0b"),
     ] {
         let mut raw = RawH2Client::with_request(world.proxy(), &request).await;
-        assert_eq!(raw.read_to_end().await.0, Some(PROTOCOL_ERROR), "{request:?}");
+        assert_eq!(
+            raw.read_to_end().await.0,
+            Some(PROTOCOL_ERROR),
+            "{request:?}"
+        );
     }
     // Two different names for the host.
     let mut raw = RawH2Client::open(world.proxy()).await;
@@ -353,9 +415,11 @@ async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     let world = world("").await;
     let mut raw = RawH2Client::open(world.proxy()).await;
     let request = Request::plain("").header("expect", "100-continue");
-    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false)).await;
+    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false))
+        .await;
     assert_eq!(raw.next_of(kinds::HEADERS, 1).await.status(), 100);
-    raw.send(&frame(kinds::DATA, 1, 1, request.sent_body())).await;
+    raw.send(&frame(kinds::DATA, 1, 1, request.sent_body()))
+        .await;
     assert_eq!(raw.next_of(kinds::HEADERS, 1).await.stream, 1);
     assert_eq!(world.engine.wait_attempts(1).await.len(), 1);
     world.end().await;
@@ -369,8 +433,16 @@ async fn fault_o25_a_bug_ends_one_stream_and_no_other() {
     raw.read_until(1, "begun").await;
     for (stream, place) in [(3, "handler"), (5, "stream")] {
         let request = Request::stream("").header("x-samewire-panic", place);
-        raw.send_request(stream, &request.header("x-request-id", &format!("bug-{place}"))).await;
-        assert_eq!(raw.next_of(kinds::RST_STREAM, stream).await.number(0), INTERNAL_ERROR, "{place}");
+        raw.send_request(
+            stream,
+            &request.header("x-request-id", &format!("bug-{place}")),
+        )
+        .await;
+        assert_eq!(
+            raw.next_of(kinds::RST_STREAM, stream).await.number(0),
+            INTERNAL_ERROR,
+            "{place}"
+        );
     }
     gate.open();
     raw.read_until(1, "[DONE]").await;
@@ -380,7 +452,11 @@ async fn fault_o25_a_bug_ends_one_stream_and_no_other() {
 #[tokio::test]
 async fn idle_connections_of_http2_are_closed() {
     let gate = Gate::default();
-    let world = World::start(stream_until(&gate), Setup::new().config("[timeouts]\nclient_idle = 0.6")).await;
+    let world = World::start(
+        stream_until(&gate),
+        Setup::new().config("[timeouts]\nclient_idle = 0.6"),
+    )
+    .await;
     let mut raw = RawH2Client::with_request(world.proxy(), &Request::stream("")).await;
     raw.read_until(1, "begun").await;
     // A long-running stream keeps the connection busy; a ping does not.
@@ -400,7 +476,11 @@ async fn idle_connections_of_http2_are_closed() {
 #[tokio::test]
 async fn a_silent_client_is_asked_whether_it_is_there() {
     let gate = Gate::default();
-    let world = World::start(stream_until(&gate), Setup::new().config("[timeouts]\nclient_ping = 0.5")).await;
+    let world = World::start(
+        stream_until(&gate),
+        Setup::new().config("[timeouts]\nclient_ping = 0.5"),
+    )
+    .await;
     let mut raw = RawH2Client::open(world.proxy()).await;
     let mut idle = RawH2Client::open(world.proxy()).await;
     raw.send_request(1, &Request::stream("")).await;
@@ -408,12 +488,19 @@ async fn a_silent_client_is_asked_whether_it_is_there() {
     for _ in 0..2 {
         raw.next_of(kinds::PING, 0).await;
     }
-    assert!(start.elapsed() > Duration::from_millis(800), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() > Duration::from_millis(800),
+        "{:?}",
+        start.elapsed()
+    );
     raw.ignores_control_frames = true;
     let start = Instant::now();
     assert_eq!(raw.read_to_end().await.0, Some(NO_ERROR));
     assert_took(start, 300);
-    until("the answer is cancelled", || world.engine.active_generations() == 0).await;
+    until("the answer is cancelled", || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     // A connection without streams gets no pings.
     idle.send_request(1, &Request::get("/v1/nothing")).await;
     while let Ok(frame) = idle.next().await {
@@ -428,7 +515,11 @@ async fn a_silent_client_is_asked_whether_it_is_there() {
 #[tokio::test]
 async fn fault_c41_connections_of_http2_with_streams_do_not_make_room() {
     let gate = Gate::default();
-    let world = World::start(stream_until(&gate), Setup::new().config("[limits]\nconnections = 3")).await;
+    let world = World::start(
+        stream_until(&gate),
+        Setup::new().config("[limits]\nconnections = 3"),
+    )
+    .await;
     let mut busy = RawH2Client::with_request(world.proxy(), &Request::stream("")).await;
     busy.send_request(3, &Request::get("/v1/nothing")).await;
     busy.next_of(kinds::HEADERS, 3).await;
@@ -464,12 +555,18 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
     raw.send_request(3, &Request::stream("")).await;
     raw.read_until(3, "begun").await;
     samewire.signal("TERM");
-    until("it settles", || samewire.logs().iter().any(|line| line.contains("draining"))).await;
+    until("it settles", || {
+        samewire.logs().iter().any(|line| line.contains("draining"))
+    })
+    .await;
     // During the settle time everything continues.
     raw.send_request(5, &Request::get("/v1/nothing")).await;
     assert_eq!(raw.any_head().await.0, 5);
     let goaway = raw.next_of(kinds::GOAWAY, 0).await;
-    assert_eq!((goaway.number(0), goaway.number(4)), (0x7fff_ffff, NO_ERROR));
+    assert_eq!(
+        (goaway.number(0), goaway.number(4)),
+        (0x7fff_ffff, NO_ERROR)
+    );
     assert_eq!(idle.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     assert_eq!(deaf.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     // A client that sends a request before it has read the GOAWAY gets a complete error.
@@ -503,5 +600,8 @@ async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     assert!(client.closes().await);
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert_took(start, 450);
-    until("the answer is cancelled", || engine.active_generations() == 0).await;
+    until("the answer is cancelled", || {
+        engine.active_generations() == 0
+    })
+    .await;
 }

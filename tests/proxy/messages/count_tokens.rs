@@ -10,9 +10,10 @@ const COUNT: &str = "/v1/messages/count_tokens";
 
 /// Returns a request for a count, with further members.
 fn ask(more: Value) -> Request {
-    let mut body =
-        json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut body = json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     Request::post(COUNT, body.to_string()).header("anthropic-version", "2023-06-01")
 }
 
@@ -23,7 +24,9 @@ fn counted(answer: &Answer) -> u64 {
     has_no_header_of_openai(answer);
     let body = answer.json();
     assert_eq!(body.as_object().unwrap().len(), 1, "{body}");
-    body["input_tokens"].as_u64().unwrap_or_else(|| panic!("{body}"))
+    body["input_tokens"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{body}"))
 }
 
 /// Starts an engine that answers each path by its own script.
@@ -51,18 +54,31 @@ fn chat(prompt: u64) -> Script {
 
 #[tokio::test]
 async fn the_engines_tokenizer_counts() {
-    let tokenize =
-        json_of(json!({"count": 172, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": null}));
+    let tokenize = json_of(
+        json!({"count": 172, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": null}),
+    );
     let world = World::start(engine(vec![("/tokenize", tokenize)]), Setup::new()).await;
     let tools = json!([{"name": "f", "description": "does f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}]);
     let answer = world
-        .request(&ask(json!({"tools": tools, "thinking": {"type": "enabled", "budget_tokens": 2000}})))
+        .request(&ask(
+            json!({"tools": tools, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
+        ))
         .await;
     assert_eq!(counted(&answer), 172);
-    assert_eq!(answer.head.header("x-samewire-dropped"), Some("tools[1].web_search_20250305"));
-    assert_eq!(answer.head.header("x-samewire-estimate"), None, "the engine's own count is exact");
+    assert_eq!(
+        answer.head.header("x-samewire-dropped"),
+        Some("tools[1].web_search_20250305")
+    );
+    assert_eq!(
+        answer.head.header("x-samewire-estimate"),
+        None,
+        "the engine's own count is exact"
+    );
     let attempt = world.engine.only();
-    assert_eq!((attempt.method.as_str(), attempt.target.as_str()), ("POST", "/tokenize"));
+    assert_eq!(
+        (attempt.method.as_str(), attempt.target.as_str()),
+        ("POST", "/tokenize")
+    );
     let body = sent(&world.engine, 0);
     assert_eq!(body["model"], "m");
     assert_eq!(
@@ -73,9 +89,19 @@ async fn the_engines_tokenizer_counts() {
         body["tools"],
         json!([{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object"}}}])
     );
-    assert!(body.get("stream").is_none() && body.get("max_completion_tokens").is_none(), "{body}");
+    assert!(
+        body.get("stream").is_none() && body.get("max_completion_tokens").is_none(),
+        "{body}"
+    );
     // Fields that requests for answers have, and counts need not, are accepted.
-    assert_eq!(counted(&world.request(&ask(json!({"max_tokens": 5, "stream": true}))).await), 172);
+    assert_eq!(
+        counted(
+            &world
+                .request(&ask(json!({"max_tokens": 5, "stream": true})))
+                .await
+        ),
+        172
+    );
     let beta = ask(json!({})).target("/v1/messages/count_tokens?beta=true");
     assert_eq!(counted(&world.request(&beta).await), 172);
     world.end().await;
@@ -85,24 +111,53 @@ async fn the_engines_tokenizer_counts() {
 #[tokio::test]
 async fn an_answer_of_one_token_counts() {
     let missing = r#"{"object":"error","message":"[{'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}]","type":"Bad Request","param":null,"code":400}"#;
-    let detail = r#"{"detail":[{"type":"missing","loc":["body","prompt"],"msg":"Field required"}]}"#;
+    let detail =
+        r#"{"detail":[{"type":"missing","loc":["body","prompt"],"msg":"Field required"}]}"#;
     for (kind, tokenize) in [
-        ("vllm", Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#)),
-        ("vllm", Script::new().json("405 Method Not Allowed", r#"{"detail":"Method Not Allowed"}"#)),
-        ("vllm", Script::new().json("501 Not Implemented", r#"{"error":{"message":"no"}}"#)),
+        (
+            "vllm",
+            Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+        ),
+        (
+            "vllm",
+            Script::new().json(
+                "405 Method Not Allowed",
+                r#"{"detail":"Method Not Allowed"}"#,
+            ),
+        ),
+        (
+            "vllm",
+            Script::new().json("501 Not Implemented", r#"{"error":{"message":"no"}}"#),
+        ),
         ("vllm", json_of(json!({"tokens": [1]}))),
         ("vllm", json_of(json!({"count": "many"}))),
         ("sglang", Script::new().json("400 Bad Request", missing)),
-        ("sglang", Script::new().json("422 Unprocessable Entity", detail)),
+        (
+            "sglang",
+            Script::new().json("422 Unprocessable Entity", detail),
+        ),
     ] {
-        let engine = engine(vec![("/tokenize", tokenize), ("/v1/chat/completions", chat(31))]).await;
+        let engine = engine(vec![
+            ("/tokenize", tokenize),
+            ("/v1/chat/completions", chat(31)),
+        ])
+        .await;
         let world = World::start_as(engine, kind, Setup::new().allow_errors()).await;
-        assert_eq!(counted(&world.request(&ask(json!({"max_tokens": 900}))).await), 31, "{kind}");
+        assert_eq!(
+            counted(&world.request(&ask(json!({"max_tokens": 900}))).await),
+            31,
+            "{kind}"
+        );
         let attempts = world.engine.attempts();
-        let targets: Vec<_> = attempts.iter().map(|attempt| attempt.target.as_str()).collect();
+        let targets: Vec<_> = attempts
+            .iter()
+            .map(|attempt| attempt.target.as_str())
+            .collect();
         assert_eq!(targets, ["/tokenize", "/v1/chat/completions"], "{kind}");
         let body = sent(&world.engine, 1);
-        let limit = body.get("max_completion_tokens").or_else(|| body.get("max_tokens"));
+        let limit = body
+            .get("max_completion_tokens")
+            .or_else(|| body.get("max_tokens"));
         assert_eq!(limit, Some(&json!(1)), "{body}");
         assert!(body.get("stream").is_none(), "{body}");
         // The engine did what was requested, and stays as healthy as before.
@@ -112,7 +167,10 @@ async fn an_answer_of_one_token_counts() {
         assert_eq!(counted(&world.request(&ask(forced)).await), 31);
         let body = sent(&world.engine, world.engine.attempts().len() - 1);
         assert_eq!(
-            (body.get("tool_choice"), body["tools"].as_array().map(Vec::len)),
+            (
+                body.get("tool_choice"),
+                body["tools"].as_array().map(Vec::len)
+            ),
             (None, Some(1)),
             "{body}"
         );
@@ -122,36 +180,77 @@ async fn an_answer_of_one_token_counts() {
 
 #[tokio::test]
 async fn errors_of_engines_are_told_and_not_counted_around() {
-    let error =
-        |code: u16| format!(r#"{{"error":{{"message":"said","type":"x","param":null,"code":{code}}}}}"#);
+    let error = |code: u16| {
+        format!(r#"{{"error":{{"message":"said","type":"x","param":null,"code":{code}}}}}"#)
+    };
     let unknown = r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","param":null,"code":404}}"#;
     for (script, expected) in [
-        (Script::new().json("400 Bad", &error(400)), (400, "invalid_request_error", None)),
-        (Script::new().json("404 Bad", unknown), (404, "not_found_error", Some("model_not_found"))),
-        (Script::new().json("429 Bad", &error(429)), (429, "rate_limit_error", Some("rate_limit_exceeded"))),
-        (Script::new().json("500 Bad", &error(500)), (500, "api_error", Some("internal_error"))),
-        (Script::new().json("503 Bad", &error(503)), (529, "overloaded_error", Some("server_is_overloaded"))),
-        (Script::new().rst(), (500, "api_error", Some("upstream_reset"))),
+        (
+            Script::new().json("400 Bad", &error(400)),
+            (400, "invalid_request_error", None),
+        ),
+        (
+            Script::new().json("404 Bad", unknown),
+            (404, "not_found_error", Some("model_not_found")),
+        ),
+        (
+            Script::new().json("429 Bad", &error(429)),
+            (429, "rate_limit_error", Some("rate_limit_exceeded")),
+        ),
+        (
+            Script::new().json("500 Bad", &error(500)),
+            (500, "api_error", Some("internal_error")),
+        ),
+        (
+            Script::new().json("503 Bad", &error(503)),
+            (529, "overloaded_error", Some("server_is_overloaded")),
+        ),
+        (
+            Script::new().rst(),
+            (500, "api_error", Some("upstream_reset")),
+        ),
     ] {
-        let engine = engine(vec![("/tokenize", script), ("/v1/chat/completions", chat(31))]).await;
+        let engine = engine(vec![
+            ("/tokenize", script),
+            ("/v1/chat/completions", chat(31)),
+        ])
+        .await;
         let world = World::start(engine, Setup::new().allow_errors()).await;
-        assert_eq!(fault(&world.request(&ask(json!({}))).await).name(), expected);
-        assert!(world.engine.attempts().iter().all(|attempt| attempt.target == "/tokenize"));
+        assert_eq!(
+            fault(&world.request(&ask(json!({}))).await).name(),
+            expected
+        );
+        assert!(
+            world
+                .engine
+                .attempts()
+                .iter()
+                .all(|attempt| attempt.target == "/tokenize")
+        );
         world.end().await;
     }
     // No usage in the answer of one token: nobody knows.
-    let silent =
-        json_of(json!({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}));
+    let silent = json_of(
+        json!({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}),
+    );
     let engine = engine(vec![("/v1/chat/completions", silent)]);
     let told = fault(&World::answer(engine, Setup::new().allow_errors(), &ask(json!({}))).await);
-    assert_eq!(told.name(), (500, "api_error", Some("upstream_invalid_response")));
+    assert_eq!(
+        told.name(),
+        (500, "api_error", Some("upstream_invalid_response"))
+    );
 }
 
 #[tokio::test]
 async fn fault_u06_a_count_that_takes_too_long() {
-    let setup = Setup::new().allow_errors().config("[timeouts]\nfirst_token = 0.4");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\nfirst_token = 0.4");
     let told = fault(&World::answer(Script::new().hang(), setup, &ask(json!({}))).await);
-    assert_eq!(told.name(), (504, "timeout_error", Some("upstream_timeout")));
+    assert_eq!(
+        told.name(),
+        (504, "timeout_error", Some("upstream_timeout"))
+    );
 }
 
 #[tokio::test]
@@ -165,7 +264,11 @@ async fn fault_c13_requests_that_cannot_be_counted() {
         (json!({"system": 7}), "system: "),
     ] {
         let told = fault(&world.request(&ask(more)).await);
-        assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{start}");
+        assert_eq!(
+            (told.status, told.kind.as_str()),
+            (400, "invalid_request_error"),
+            "{start}"
+        );
         assert!(told.message.starts_with(start), "{told:?}");
     }
     world.end_after(0).await;
@@ -182,14 +285,30 @@ async fn keys_aliases_and_figures() {
     .await;
     let named = ask(json!({"model": "claude-sonnet-4-5"}));
     assert_eq!(counted(&world.request(&with_api_key(&named, KEY)).await), 5);
-    assert_eq!(sent(&world.engine, 0)["model"], "m", "the engine knows its own name only");
+    assert_eq!(
+        sent(&world.engine, 0)["model"],
+        "m",
+        "the engine knows its own name only"
+    );
     let told = fault(&world.request(&with_api_key(&ask(json!({})), KEY)).await);
-    assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
-    assert_eq!(counted(&world.request(&with_api_key(&ask(json!({})), OTHER)).await), 5);
+    assert_eq!(
+        told.name(),
+        (404, "not_found_error", Some("model_not_found"))
+    );
+    assert_eq!(
+        counted(&world.request(&with_api_key(&ask(json!({})), OTHER)).await),
+        5
+    );
     let line: Value = serde_json::from_str(&world.samewire.finished(3).await[0]).unwrap();
-    assert_members(&line, &json!({"route": "messages", "path": COUNT, "status": 200, "attempts": 1}));
+    assert_members(
+        &line,
+        &json!({"route": "messages", "path": COUNT, "status": 200, "attempts": 1}),
+    );
     let labels = ["route=\"messages\"", "status=\"200\""];
-    assert_eq!(world.samewire.sum("samewire_requests_total", &labels).await, 2);
+    assert_eq!(
+        world.samewire.sum("samewire_requests_total", &labels).await,
+        2
+    );
     world.end().await;
 }
 
@@ -197,9 +316,16 @@ async fn keys_aliases_and_figures() {
 #[tokio::test]
 async fn fault_u11_a_failed_count_is_tried_elsewhere() {
     let setup = Setup::new().allow_errors().config(PATIENT);
-    let bad =
-        engine(vec![("/tokenize", Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#))]).await;
-    let good = engine(vec![("/tokenize", json_of(json!({"count": 8})).sleep(Duration::ZERO))]).await;
+    let bad = engine(vec![(
+        "/tokenize",
+        Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#),
+    )])
+    .await;
+    let good = engine(vec![(
+        "/tokenize",
+        json_of(json!({"count": 8})).sleep(Duration::ZERO),
+    )])
+    .await;
     let world = World::fleet_up(vec![bad, good], setup, &[]).await;
     for _ in 0..8 {
         assert_eq!(counted(&world.request(&ask(json!({}))).await), 8);
@@ -220,7 +346,10 @@ async fn efforts_are_counted_as_the_chat_has_them() {
         sent(&world.engine, asked - 1)["chat_template_kwargs"].clone()
     };
     let counting = |more: &str| {
-        Request::post("/v1/responses/input_tokens", format!(r#"{{"model":"m","input":"a"{more}}}"#))
+        Request::post(
+            "/v1/responses/input_tokens",
+            format!(r#"{{"model":"m","input":"a"{more}}}"#),
+        )
     };
     let thinking = json!({"output_config": {"effort": "low"}, "thinking": {"type": "adaptive"}});
     assert_eq!(kwargs(ask(thinking)).await["reasoning_effort"], "low");
@@ -229,7 +358,11 @@ async fn efforts_are_counted_as_the_chat_has_them() {
         json!({"reasoning_effort": "high"})
     );
     let off = kwargs(counting(r#","reasoning":{"effort":"none"}"#)).await;
-    assert_eq!((&off["enable_thinking"], &off["reasoning_effort"]), (&json!(false), &json!("none")), "{off}");
+    assert_eq!(
+        (&off["enable_thinking"], &off["reasoning_effort"]),
+        (&json!(false), &json!("none")),
+        "{off}"
+    );
     assert_eq!(kwargs(counting("")).await, Value::Null);
     world.end().await;
 }
@@ -243,8 +376,17 @@ async fn llamacpp_counts_at_its_own_route() {
     assert_eq!(counted(&world.request(&ask(json!({}))).await), 21);
     let responses = r#"{"model":"m","input":"a","reasoning":{"effort":"low"}}"#;
     let answer = world.post("/v1/responses/input_tokens", responses).await;
-    assert_eq!(answer.text(), r#"{"object":"response.input_tokens","input_tokens":21}"#);
-    assert!(world.engine.attempts().iter().all(|attempt| attempt.target == route));
+    assert_eq!(
+        answer.text(),
+        r#"{"object":"response.input_tokens","input_tokens":21}"#
+    );
+    assert!(
+        world
+            .engine
+            .attempts()
+            .iter()
+            .all(|attempt| attempt.target == route)
+    );
     assert_eq!(sent(&world.engine, 1)["reasoning_effort"], "low");
     world.end().await;
 }

@@ -7,27 +7,66 @@ use crate::sim::refusing;
 
 #[tokio::test]
 async fn fault_u18_u22_u23_statuses_of_engines() {
-    let nested =
-        |message: &str| json!({"error": {"message": message, "type": "x", "param": null, "code": null}});
+    let nested = |message: &str| json!({"error": {"message": message, "type": "x", "param": null, "code": null}});
     let bad = "invalid_request_error";
     let rows = [
         ("400 Bad", "said", (400, bad, None)),
         ("422 Bad", "said", (400, bad, None)),
         ("403 Bad", "said", (403, "permission_error", None)),
-        ("404 Bad", "The model `m` does not exist.", (404, "not_found_error", Some("model_not_found"))),
+        (
+            "404 Bad",
+            "The model `m` does not exist.",
+            (404, "not_found_error", Some("model_not_found")),
+        ),
         ("404 Bad", "said", (404, "not_found_error", None)),
-        ("413 Bad", "said", (413, "request_too_large", Some("request_too_large"))),
-        ("429 Bad", "said", (429, "rate_limit_error", Some("rate_limit_exceeded"))),
-        ("500 Bad", "said", (500, "api_error", Some("internal_error"))),
-        ("501 Bad", "said", (501, "api_error", Some("not_implemented"))),
-        ("502 Bad", "said", (500, "api_error", Some("internal_error"))),
-        ("503 Bad", "said", (529, "overloaded_error", Some("server_is_overloaded"))),
-        ("529 Bad", "said", (529, "overloaded_error", Some("server_is_overloaded"))),
-        ("504 Bad", "said", (500, "api_error", Some("internal_error"))),
+        (
+            "413 Bad",
+            "said",
+            (413, "request_too_large", Some("request_too_large")),
+        ),
+        (
+            "429 Bad",
+            "said",
+            (429, "rate_limit_error", Some("rate_limit_exceeded")),
+        ),
+        (
+            "500 Bad",
+            "said",
+            (500, "api_error", Some("internal_error")),
+        ),
+        (
+            "501 Bad",
+            "said",
+            (501, "api_error", Some("not_implemented")),
+        ),
+        (
+            "502 Bad",
+            "said",
+            (500, "api_error", Some("internal_error")),
+        ),
+        (
+            "503 Bad",
+            "said",
+            (529, "overloaded_error", Some("server_is_overloaded")),
+        ),
+        (
+            "529 Bad",
+            "said",
+            (529, "overloaded_error", Some("server_is_overloaded")),
+        ),
+        (
+            "504 Bad",
+            "said",
+            (500, "api_error", Some("internal_error")),
+        ),
     ];
     for (line, message_of_engine, expected) in rows {
         let script = Script::new().json(line, &nested(message_of_engine).to_string());
-        let world = World::start(script, Setup::new().allow_errors().set("engine_errors=pass")).await;
+        let world = World::start(
+            script,
+            Setup::new().allow_errors().set("engine_errors=pass"),
+        )
+        .await;
         for request in [message(""), stream("")] {
             let told = fault(&world.request(&request).await);
             assert_eq!(told.name(), expected, "{line}: {told:?}");
@@ -39,16 +78,32 @@ async fn fault_u18_u22_u23_statuses_of_engines() {
 #[tokio::test]
 async fn fault_u18_answers_that_are_no_error_object() {
     for (line, kind, body) in [
-        ("502 Bad Gateway", "text/html", "<html>nginx at 10.0.0.7</html>"),
-        ("500 Internal Server Error", "text/plain", "Internal Server Error"),
+        (
+            "502 Bad Gateway",
+            "text/html",
+            "<html>nginx at 10.0.0.7</html>",
+        ),
+        (
+            "500 Internal Server Error",
+            "text/plain",
+            "Internal Server Error",
+        ),
         ("500 Internal Server Error", "application/json", ""),
         ("200 OK", "application/json", "[]"),
         ("200 OK", "text/html", "<html></html>"),
     ] {
-        let world = World::start(Script::new().whole(line, kind, body), Setup::new().allow_errors()).await;
+        let world = World::start(
+            Script::new().whole(line, kind, body),
+            Setup::new().allow_errors(),
+        )
+        .await;
         for request in [message(""), stream("")] {
             let told = fault(&world.request(&request).await);
-            assert_eq!((told.status, told.kind.as_str()), (500, "api_error"), "{line} {body}: {told:?}");
+            assert_eq!(
+                (told.status, told.kind.as_str()),
+                (500, "api_error"),
+                "{line} {body}: {told:?}"
+            );
             assert!(!told.message.contains("nginx"), "{told:?}");
         }
         world.end().await;
@@ -61,12 +116,26 @@ async fn fault_u22_a_prompt_that_is_too_long() {
     let long = json!({"object": "error", "message": "This model's maximum context length is 2048 tokens. However, your request has 2513 input tokens. Please reduce the length of the input messages.", "type": "BadRequestError", "param": null, "code": 400});
     let answers = [
         Script::new().json("400 Bad Request", &long.to_string()),
-        Script::new().head_sse().ev(&json!({"error": long}).to_string()).done().end(),
+        Script::new()
+            .head_sse()
+            .ev(&json!({"error": long}).to_string())
+            .done()
+            .end(),
     ];
     for script in answers {
         let told = fault(&World::answer(script, Setup::new().allow_errors(), &stream("")).await);
-        assert_eq!(told.name(), (400, "invalid_request_error", Some("context_length_exceeded")));
-        assert_eq!(told.message, "prompt is too long: 2513 tokens > 2048 maximum");
+        assert_eq!(
+            told.name(),
+            (
+                400,
+                "invalid_request_error",
+                Some("context_length_exceeded")
+            )
+        );
+        assert_eq!(
+            told.message,
+            "prompt is too long: 2513 tokens > 2048 maximum"
+        );
     }
 }
 
@@ -82,11 +151,32 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
     })
     .await;
     let world = World::start(engine, Setup::new()).await;
-    assert_eq!(streamed(&world.request(&stream("")).await)["content"][0]["text"], "Hello");
-    assert_eq!(object(&world.request(&message("")).await)["content"][0]["text"], "Hello");
-    let sent: Vec<bool> = world.engine.attempts().iter().map(|attempt| limited(attempt.text())).collect();
-    assert_eq!(sent, [true, false, true, false], "each request has its limit at first");
-    assert_eq!(world.samewire.sum("samewire_rewrites_total", &["rule=\"limit_left_out\""]).await, 2);
+    assert_eq!(
+        streamed(&world.request(&stream("")).await)["content"][0]["text"],
+        "Hello"
+    );
+    assert_eq!(
+        object(&world.request(&message("")).await)["content"][0]["text"],
+        "Hello"
+    );
+    let sent: Vec<bool> = world
+        .engine
+        .attempts()
+        .iter()
+        .map(|attempt| limited(attempt.text()))
+        .collect();
+    assert_eq!(
+        sent,
+        [true, false, true, false],
+        "each request has its limit at first"
+    );
+    assert_eq!(
+        world
+            .samewire
+            .sum("samewire_rewrites_total", &["rule=\"limit_left_out\""])
+            .await,
+        2
+    );
     world.end().await;
 }
 
@@ -94,17 +184,40 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
 async fn fault_u01_u06_u11_engines_that_do_not_answer() {
     let (url, _held) = refusing();
     let gone = Setup::new().upstream(&url).allow_errors();
-    let short = || Setup::new().allow_errors().config("[timeouts]\nfirst_token = 0.4\ninter_token = 0.4");
+    let short = || {
+        Setup::new()
+            .allow_errors()
+            .config("[timeouts]\nfirst_token = 0.4\ninter_token = 0.4")
+    };
     let rows = [
-        (Script::new(), gone, (500, "api_error", "upstream_unreachable")),
-        (Script::new().rst(), Setup::new().allow_errors(), (500, "api_error", "upstream_reset")),
-        (Script::new().hang(), short(), (504, "timeout_error", "upstream_timeout")),
-        (Script::stream().hang(), short(), (504, "timeout_error", "upstream_timeout")),
+        (
+            Script::new(),
+            gone,
+            (500, "api_error", "upstream_unreachable"),
+        ),
+        (
+            Script::new().rst(),
+            Setup::new().allow_errors(),
+            (500, "api_error", "upstream_reset"),
+        ),
+        (
+            Script::new().hang(),
+            short(),
+            (504, "timeout_error", "upstream_timeout"),
+        ),
+        (
+            Script::stream().hang(),
+            short(),
+            (504, "timeout_error", "upstream_timeout"),
+        ),
     ];
     for (script, setup, (status, kind, code)) in rows {
         let world = World::start(script, setup).await;
         for request in [message(""), stream("")] {
-            assert_eq!(fault(&world.request(&request).await).name(), (status, kind, Some(code)));
+            assert_eq!(
+                fault(&world.request(&request).await).name(),
+                (status, kind, Some(code))
+            );
         }
         world.end().await;
     }
@@ -113,7 +226,11 @@ async fn fault_u01_u06_u11_engines_that_do_not_answer() {
 #[tokio::test]
 async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
     let world = World::start(engine(), Setup::new()).await;
-    let deep = format!(r#"{{"model":"m","x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+    let deep = format!(
+        r#"{{"model":"m","x":{}{}}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
     let bad = "invalid_request_error";
     let rows: [(&str, Vec<u8>, u16, &str); 9] = [
         ("cut", br#"{"model":"m""#.to_vec(), 400, "invalid_json"),
@@ -128,16 +245,27 @@ async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
             400,
             "duplicate_key",
         ),
-        ("bytes", b"{\"model\":\"\xff\"}".to_vec(), 400, "invalid_utf8"),
+        (
+            "bytes",
+            b"{\"model\":\"\xff\"}".to_vec(),
+            400,
+            "invalid_utf8",
+        ),
         ("label", b"{}".to_vec(), 415, "unsupported_media_type"),
     ];
     for (what, body, status, code) in rows {
         for request in [post(body.clone()), count(&post(body.clone()))] {
             let request = match what {
-                "label" => request.without("content-type").header("content-type", "text/plain"),
+                "label" => request
+                    .without("content-type")
+                    .header("content-type", "text/plain"),
                 _ => request,
             };
-            assert_eq!(fault(&world.request(&request).await).name(), (status, bad, Some(code)), "{what}");
+            assert_eq!(
+                fault(&world.request(&request).await).name(),
+                (status, bad, Some(code)),
+                "{what}"
+            );
         }
     }
     world.end_after(0).await;
@@ -148,8 +276,7 @@ async fn fault_c01_c02_c04_c11_c12_bodies_that_cannot_be_read() {
 async fn fault_c13_c35_c36_fields_that_are_wrong() {
     let world = World::start(engine(), Setup::new()).await;
     let with = |key: &str, value: Value| {
-        let mut body =
-            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]});
+        let mut body = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]});
         match value {
             Value::Null => drop(body.as_object_mut().unwrap().remove(key)),
             value => body[key] = value,
@@ -164,7 +291,10 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
         body
     };
     let rows = [
-        (with("max_tokens", Value::Null), "max_tokens: Field required"),
+        (
+            with("max_tokens", Value::Null),
+            "max_tokens: Field required",
+        ),
         (with("messages", Value::Null), "messages: Field required"),
         (with("messages", json!("hi")), "messages: "),
         (with("messages", json!([])), "messages: "),
@@ -179,27 +309,63 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
         (with("model", json!(7)), "model: "),
         (with("system", json!(7)), "system: "),
         (with("system", json!([{"type": "image"}])), "system.0"),
-        (with("thinking", json!({"type": "enabled"})), "thinking.budget_tokens: Field required"),
-        (with("thinking", json!({"type": "sometimes"})), "thinking.type: "),
-        (with("tools", json!([{"name": 7}])), "tools.0.name: "),
-        (with("tools", json!([{"name": "f", "input_schema": "x"}])), "tools.0.input_schema: "),
-        (with("tool_choice", json!({"type": "tool", "name": "g"})), "tool_choice.name: Tool 'g' not found"),
         (
-            choosing("web_search", json!({"type": "web_search_20250305", "name": "web_search"})),
+            with("thinking", json!({"type": "enabled"})),
+            "thinking.budget_tokens: Field required",
+        ),
+        (
+            with("thinking", json!({"type": "sometimes"})),
+            "thinking.type: ",
+        ),
+        (with("tools", json!([{"name": 7}])), "tools.0.name: "),
+        (
+            with("tools", json!([{"name": "f", "input_schema": "x"}])),
+            "tools.0.input_schema: ",
+        ),
+        (
+            with("tool_choice", json!({"type": "tool", "name": "g"})),
+            "tool_choice.name: Tool 'g' not found",
+        ),
+        (
+            choosing(
+                "web_search",
+                json!({"type": "web_search_20250305", "name": "web_search"}),
+            ),
             "tool_choice.name: Tool 'web_search' was left out: only Anthropic's service has it",
         ),
         (with("metadata", json!("me")), "metadata: "),
-        (with("output_config", json!({"effort": "extreme"})), "output_config.effort: "),
+        (
+            with("output_config", json!({"effort": "extreme"})),
+            "output_config.effort: ",
+        ),
         (with("stop", json!(["x"])), "stop: "),
         (with("n", json!(2)), "n: "),
         (with("logprobs", json!(true)), "logprobs: "),
-        (talk(json!([{"role": "robot", "content": "x"}])), "messages.0.role: "),
-        (talk(json!([{"role": "user"}])), "messages.0.content: Field required"),
+        (
+            talk(json!([{"role": "robot", "content": "x"}])),
+            "messages.0.role: ",
+        ),
+        (
+            talk(json!([{"role": "user"}])),
+            "messages.0.content: Field required",
+        ),
         (user(json!(7)), "messages.0.content: "),
-        (user(json!([{"text": "x"}])), "messages.0.content.0.type: Field required"),
-        (user(json!([{"type": "text"}])), "messages.0.content.0.text: Field required"),
-        (user(json!([{"type": "hologram"}])), "messages.0.content.0.type: "),
-        (user(json!([{"type": "image", "source": {"type": "base64"}}])), "messages.0.content.0.source."),
+        (
+            user(json!([{"text": "x"}])),
+            "messages.0.content.0.type: Field required",
+        ),
+        (
+            user(json!([{"type": "text"}])),
+            "messages.0.content.0.text: Field required",
+        ),
+        (
+            user(json!([{"type": "hologram"}])),
+            "messages.0.content.0.type: ",
+        ),
+        (
+            user(json!([{"type": "image", "source": {"type": "base64"}}])),
+            "messages.0.content.0.source.",
+        ),
         (
             user(
                 json!([{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}]),
@@ -216,7 +382,11 @@ async fn fault_c13_c35_c36_fields_that_are_wrong() {
         assert_eq!(answer.head.status, 400, "{start} {}", answer.text());
         let told = fault(&answer);
         assert_eq!(told.kind, "invalid_request_error", "{start} {told:?}");
-        assert!(told.message.starts_with(start), "{start:?} should begin {:?}", told.message);
+        assert!(
+            told.message.starts_with(start),
+            "{start:?} should begin {:?}",
+            told.message
+        );
         assert!(told.code.is_some(), "{told:?}");
     }
     world.end_after(0).await;
@@ -231,18 +401,34 @@ async fn fault_c28_other_methods_and_unknown_paths() {
             true => request.header("anthropic-version", "2023-06-01"),
             false => request,
         };
-        for (method, target) in
-            [("GET", "/v1/messages"), ("PUT", "/v1/messages"), ("GET", "/v1/messages/count_tokens")]
-        {
+        for (method, target) in [
+            ("GET", "/v1/messages"),
+            ("PUT", "/v1/messages"),
+            ("GET", "/v1/messages/count_tokens"),
+        ] {
             let answer = world.request(&named(Request::new(method, target))).await;
-            assert_eq!(fault(&answer).name(), (405, "invalid_request_error", Some("method_not_supported")));
-            assert_eq!(answer.head.header("allow"), Some("POST"), "{method} {target}");
+            assert_eq!(
+                fault(&answer).name(),
+                (405, "invalid_request_error", Some("method_not_supported"))
+            );
+            assert_eq!(
+                answer.head.header("allow"),
+                Some("POST"),
+                "{method} {target}"
+            );
         }
-        for target in
-            ["/v1/messages/batches", "/v1/messages/", "/v1/messages/count_tokens/x", "/v1/messages/m/x"]
-        {
+        for target in [
+            "/v1/messages/batches",
+            "/v1/messages/",
+            "/v1/messages/count_tokens/x",
+            "/v1/messages/m/x",
+        ] {
             let told = fault(&world.request(&named(Request::post(target, "{}"))).await);
-            assert_eq!(told.name(), (404, "not_found_error", Some("unknown_url")), "{target}");
+            assert_eq!(
+                told.name(),
+                (404, "not_found_error", Some("unknown_url")),
+                "{target}"
+            );
             assert!(told.message.contains(target), "{told:?}");
         }
     }
@@ -250,7 +436,10 @@ async fn fault_c28_other_methods_and_unknown_paths() {
     let elsewhere = Request::post("/v1/complete", "{}");
     world.request(&elsewhere).await.with_status(404).fault();
     let asked = elsewhere.header("anthropic-version", "2023-06-01");
-    assert_eq!(fault(&world.request(&asked).await).name(), (404, "not_found_error", Some("unknown_url")));
+    assert_eq!(
+        fault(&world.request(&asked).await).name(),
+        (404, "not_found_error", Some("unknown_url"))
+    );
     let near = Request::post("/v1/messagesx", "{}");
     world.request(&near).await.with_status(404).fault();
     world.end_after(0).await;
@@ -260,12 +449,25 @@ async fn fault_c28_other_methods_and_unknown_paths() {
 #[tokio::test]
 async fn routes_of_openai_keep_their_errors() {
     let refusal = r#"{"error":{"message":"no","type":"x","param":null,"code":null}}"#;
-    let world = World::start(Script::new().json("503 Busy", refusal), Setup::new().allow_errors()).await;
+    let world = World::start(
+        Script::new().json("503 Busy", refusal),
+        Setup::new().allow_errors(),
+    )
+    .await;
     for request in [Request::plain(""), Request::stream(""), Request::chat("{")] {
-        let answer = world.request(&request.header("anthropic-version", "2023-06-01")).await;
+        let answer = world
+            .request(&request.header("anthropic-version", "2023-06-01"))
+            .await;
         answer.fault();
-        assert!([503, 400].contains(&answer.head.status), "{}", answer.text());
-        assert!(answer.head.header("openai-version").is_some() && answer.head.header("request-id").is_none());
+        assert!(
+            [503, 400].contains(&answer.head.status),
+            "{}",
+            answer.text()
+        );
+        assert!(
+            answer.head.header("openai-version").is_some()
+                && answer.head.header("request-id").is_none()
+        );
     }
     world.end().await;
 }
@@ -276,14 +478,21 @@ async fn fault_c05_limit_to_the_byte() {
     let limit = good.sent_body().len();
     let setup = Setup::new().config(&format!("[limits]\nmax_body_bytes = {limit}"));
     let world = World::start(engine(), setup).await;
-    let longer = |n: usize| good.clone().body([good.sent_body(), " ".repeat(n).as_bytes()].concat());
+    let longer = |n: usize| {
+        good.clone()
+            .body([good.sent_body(), " ".repeat(n).as_bytes()].concat())
+    };
     assert_eq!(world.request(&longer(0)).await.head.status, 200);
     for n in [1, 100_000] {
         for request in [longer(n), longer(n).chunked(1 << 20), count(&longer(n))] {
             let mut client = Client::connect(world.proxy()).await;
             client.try_send(&request.bytes()).await;
             let told = fault(&client.answer().await);
-            assert_eq!(told.name(), (413, "request_too_large", Some("request_too_large")), "{n} above");
+            assert_eq!(
+                told.name(),
+                (413, "request_too_large", Some("request_too_large")),
+                "{n} above"
+            );
         }
     }
     world.end_after(1).await;
@@ -297,8 +506,15 @@ async fn samewires_own_limit_is_an_overload() {
     let mut running = world.begin(&stream("")).await;
     for request in [message(""), stream(""), count(&message(""))] {
         let answer = world.request(&request).await;
-        assert_eq!(fault(&answer).name(), (529, "overloaded_error", Some("overloaded")));
-        assert_eq!(answer.head.header("x-should-retry"), None, "clients try again by themselves");
+        assert_eq!(
+            fault(&answer).name(),
+            (529, "overloaded_error", Some("overloaded"))
+        );
+        assert_eq!(
+            answer.head.header("x-should-retry"),
+            None,
+            "clients try again by themselves"
+        );
     }
     gate.open();
     running.event_with("message_stop").await;
@@ -313,14 +529,26 @@ async fn limits_of_a_key_are_told_in_this_api() {
     for left in ["1", "0"] {
         let answer = world.request(&stream("")).await;
         assert_eq!(told(&answer).error, None);
-        assert_eq!(answer.head.header("anthropic-ratelimit-requests-limit"), Some("2"));
-        assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some(left));
+        assert_eq!(
+            answer.head.header("anthropic-ratelimit-requests-limit"),
+            Some("2")
+        );
+        assert_eq!(
+            answer.head.header("anthropic-ratelimit-requests-remaining"),
+            Some(left)
+        );
     }
     // A count of tokens makes the engine work, so that it is counted like the rest.
     for request in [message(""), stream(""), count(&message(""))] {
         let answer = world.request(&request).await;
-        assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));
-        assert_eq!(answer.head.header("anthropic-ratelimit-requests-remaining"), Some("0"));
+        assert_eq!(
+            fault(&answer).name(),
+            (429, "rate_limit_error", Some("rate_limit_exceeded"))
+        );
+        assert_eq!(
+            answer.head.header("anthropic-ratelimit-requests-remaining"),
+            Some("0")
+        );
     }
     world.end_after(2).await;
 }
@@ -328,15 +556,25 @@ async fn limits_of_a_key_are_told_in_this_api() {
 /// No client repeats a request whose quota is gone for the day.
 #[tokio::test]
 async fn a_used_up_quota_is_no_reason_to_try_again() {
-    for lines in ["tokens_per_day = 10", "tokens_per_day = 10\nwhen_used_up = \"usage_limit_reached\""] {
+    for lines in [
+        "tokens_per_day = 10",
+        "tokens_per_day = 10\nwhen_used_up = \"usage_limit_reached\"",
+    ] {
         let world = World::start(engine(), Setup::new().config(&entry(KEY, lines))).await;
         assert_eq!(world.request(&message("")).await.head.status, 200);
         world.samewire.finished(1).await;
         let answer = world.request(&message("")).await;
         let told = fault(&answer);
-        assert_eq!((told.status, told.kind.as_str()), (429, "rate_limit_error"), "{told:?}");
+        assert_eq!(
+            (told.status, told.kind.as_str()),
+            (429, "rate_limit_error"),
+            "{told:?}"
+        );
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
-        assert_eq!(answer.head.header("anthropic-ratelimit-tokens-remaining"), Some("0"));
+        assert_eq!(
+            answer.head.header("anthropic-ratelimit-tokens-remaining"),
+            Some("0")
+        );
         world.end_after(1).await;
     }
 }
@@ -348,7 +586,10 @@ async fn requests_of_a_key_at_once() {
     let world = World::start(script, Setup::new().config(&entry(KEY, "concurrency = 1"))).await;
     let mut running = world.begin(&stream("")).await;
     let told = fault(&world.request(&message("")).await);
-    assert_eq!(told.name(), (429, "rate_limit_error", Some("concurrency_limit")));
+    assert_eq!(
+        told.name(),
+        (429, "rate_limit_error", Some("concurrency_limit"))
+    );
     gate.open();
     running.event_with("message_stop").await;
     running.rest().await;
@@ -372,7 +613,10 @@ async fn fault_c31_a_model_that_nobody_has() {
     let talk = json!([{"role": "user", "content": PROMPT}]);
     for request in [of("huge", talk.clone()), count(&of("huge", talk.clone()))] {
         let told = fault(&world.request(&request).await);
-        assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
+        assert_eq!(
+            told.name(),
+            (404, "not_found_error", Some("model_not_found"))
+        );
         assert!(told.message.contains("huge"), "{told:?}");
     }
     assert_eq!(world.attempt_counts(), [0, 0]);
@@ -385,12 +629,18 @@ async fn fault_c31_a_model_that_nobody_has() {
 #[tokio::test]
 async fn fault_o18_nobody_is_well() {
     let engine = Engine::script(hello(false)).await;
-    let setup =
-        Setup::new().allow_errors().config("[health]\ninterval = 0.02\ntimeout = 0.5\ndown_after = 1");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[health]\ninterval = 0.02\ntimeout = 0.5\ndown_after = 1");
     let world = World::fleet_up(vec![engine], setup, &[]).await;
-    world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+    world
+        .engine
+        .set_health(Script::new().whole("503 Service Unavailable", "", ""));
     world.samewire.admin_becomes("/readyz", 503).await;
     let fault = fault(&world.request(&message("")).await);
-    assert_eq!(fault.name(), (503, "api_error", Some("no_healthy_upstream")));
+    assert_eq!(
+        fault.name(),
+        (503, "api_error", Some("no_healthy_upstream"))
+    );
     world.end_after(0).await;
 }

@@ -12,15 +12,27 @@ async fn answers_have_the_headers_that_clients_read() {
     let whole = world.request(&message("")).await;
     let events = world.request(&stream("")).await;
     assert_eq!(whole.head.header("content-type"), Some("application/json"));
-    assert_eq!(events.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
+    assert_eq!(
+        events.head.header("content-type"),
+        Some("text/event-stream; charset=utf-8")
+    );
     assert_eq!(events.head.header("cache-control"), Some("no-cache"));
     for answer in [&whole, &events] {
         let id = answer.head.header("request-id").expect("an id");
         assert_eq!(answer.head.header("x-request-id"), Some(id));
         has_no_header_of_openai(answer);
-        assert_eq!((answer.head.header("x-engine-secret"), answer.head.header("set-cookie")), (None, None));
+        assert_eq!(
+            (
+                answer.head.header("x-engine-secret"),
+                answer.head.header("set-cookie")
+            ),
+            (None, None)
+        );
     }
-    assert_ne!(whole.head.header("request-id"), events.head.header("request-id"));
+    assert_ne!(
+        whole.head.header("request-id"),
+        events.head.header("request-id")
+    );
     let (whole, events) = (object(&whole), streamed(&events));
     assert_eq!(whole["content"], json!([{"type": "text", "text": "Hello"}]));
     assert_eq!(whole["content"], events["content"]);
@@ -28,11 +40,20 @@ async fn answers_have_the_headers_that_clients_read() {
         whole["usage"],
         json!({"input_tokens": 9, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 2})
     );
-    assert_eq!((&whole["stop_reason"], &whole["usage"]), (&events["stop_reason"], &events["usage"]));
-    let own = world.request(&message("").header("x-request-id", "mine-1")).await;
+    assert_eq!(
+        (&whole["stop_reason"], &whole["usage"]),
+        (&events["stop_reason"], &events["usage"])
+    );
+    let own = world
+        .request(&message("").header("x-request-id", "mine-1"))
+        .await;
     assert_eq!(own.head.header("request-id"), Some("mine-1"));
     let attempts = world.engine.attempts();
-    assert!(attempts.iter().all(|attempt| attempt.target == "/v1/chat/completions"));
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt.target == "/v1/chat/completions")
+    );
     world.end().await;
 }
 
@@ -46,24 +67,38 @@ async fn versions_and_betas_are_taken_as_they_come() {
         bare.clone(),
         bare.clone().header("anthropic-version", "2099-01-01"),
         bare.header("anthropic-version", ""),
-        message("").header("anthropic-beta", "no-such-beta-2099-01-01,interleaved-thinking-2025-05-14"),
-        message("").header("anthropic-beta", "a").header("anthropic-beta", "b"),
+        message("").header(
+            "anthropic-beta",
+            "no-such-beta-2099-01-01,interleaved-thinking-2025-05-14",
+        ),
+        message("")
+            .header("anthropic-beta", "a")
+            .header("anthropic-beta", "b"),
         message("").header("anthropic-dangerous-direct-browser-access", "true"),
-        message("").header("x-app", "cli").header("user-agent", "claude-cli/2.1.0 (external, cli)"),
+        message("")
+            .header("x-app", "cli")
+            .header("user-agent", "claude-cli/2.1.0 (external, cli)"),
         // Claude Code and the beta namespace of the libraries use this target.
         message("").target("/v1/messages?beta=true"),
     ];
     let count = rows.len();
     for request in rows {
         let answer = world.request(&request).await;
-        assert_eq!(object(&answer)["content"][0]["text"], "Hello", "{request:?}");
+        assert_eq!(
+            object(&answer)["content"][0]["text"],
+            "Hello",
+            "{request:?}"
+        );
         assert!(answer.head.header("request-id").is_some());
     }
     let attempts = world.engine.attempts();
     assert_eq!(attempts.len(), count);
     for attempt in attempts {
-        let theirs: Vec<_> =
-            attempt.headers.iter().filter(|(name, _)| name.starts_with("anthropic-")).collect();
+        let theirs: Vec<_> = attempt
+            .headers
+            .iter()
+            .filter(|(name, _)| name.starts_with("anthropic-"))
+            .collect();
         assert!(theirs.is_empty(), "{theirs:?}");
     }
     world.end().await;
@@ -99,7 +134,10 @@ async fn limits_have_the_names_of_this_api() {
         has_no_header_of_openai(&answer);
         if status == 429 {
             assert_eq!(answer.head.header("retry-after"), Some("7"));
-            assert_eq!(fault(&answer).name(), (429, "rate_limit_error", Some("rate_limit_exceeded")));
+            assert_eq!(
+                fault(&answer).name(),
+                (429, "rate_limit_error", Some("rate_limit_exceeded"))
+            );
         }
     }
     world.end().await;
@@ -109,12 +147,18 @@ async fn limits_have_the_names_of_this_api() {
 #[tokio::test]
 async fn fault_c17b_pages_use_the_api_with_their_own_headers() {
     const APP: &str = "https://app.example";
-    const ASKED: &str = "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key";
+    const ASKED: &str =
+        "anthropic-dangerous-direct-browser-access,anthropic-version,content-type,x-api-key";
     let setup = Setup::new()
         .config(&entry(KEY, "requests_per_minute = 1"))
         .config(&format!("[cors]\norigins = [\"{APP}\"]"));
     let world = World::start(engine(), setup).await;
-    for target in ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/count_tokens", "/v1/models"] {
+    for target in [
+        "/v1/messages",
+        "/v1/messages?beta=true",
+        "/v1/messages/count_tokens",
+        "/v1/models",
+    ] {
         let preflight = Request::new("OPTIONS", target)
             .without("authorization")
             .header("origin", APP)
@@ -122,17 +166,32 @@ async fn fault_c17b_pages_use_the_api_with_their_own_headers() {
             .header("access-control-request-headers", ASKED);
         let answer = world.request(&preflight).await;
         assert_eq!(answer.head.status, 204, "{target}");
-        assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP), "{target}");
-        assert_eq!(answer.head.header("access-control-allow-headers"), Some(ASKED), "{target}");
+        assert_eq!(
+            answer.head.header("access-control-allow-origin"),
+            Some(APP),
+            "{target}"
+        );
+        assert_eq!(
+            answer.head.header("access-control-allow-headers"),
+            Some(ASKED),
+            "{target}"
+        );
     }
     let request = with_api_key(&message(""), KEY).header("origin", APP);
     for status in [200, 429] {
         let answer = world.request(&request).await;
         assert_eq!(answer.head.status, status, "{}", answer.text());
         assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP));
-        let exposed = answer.head.header("access-control-expose-headers").expect("exposed");
+        let exposed = answer
+            .head
+            .header("access-control-expose-headers")
+            .expect("exposed");
         let exposed: Vec<_> = exposed.split(", ").collect();
-        let read = ["request-id", "x-request-id", "anthropic-ratelimit-requests-limit"];
+        let read = [
+            "request-id",
+            "x-request-id",
+            "anthropic-ratelimit-requests-limit",
+        ];
         let read = read.iter().chain((status == 429).then_some(&"retry-after"));
         for name in read {
             assert!(answer.head.header(name).is_some(), "{status}: no {name}");
@@ -147,5 +206,9 @@ async fn fault_c17b_pages_use_the_api_with_their_own_headers() {
 async fn fault_c16_http_1_0() {
     let answer = World::answer(engine(), Setup::new(), &stream("").version("HTTP/1.0")).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close));
-    assert!(answer.text().ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+    assert!(
+        answer
+            .text()
+            .ends_with("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n")
+    );
 }

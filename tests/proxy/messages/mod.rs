@@ -42,7 +42,10 @@ fn stream(more: &str) -> Request {
 
 /// Returns the same request with its key in Anthropic's header.
 fn with_api_key(request: &Request, key: &str) -> Request {
-    request.clone().without("authorization").header("x-api-key", key)
+    request
+        .clone()
+        .without("authorization")
+        .header("x-api-key", key)
 }
 
 /// Returns the same request for the number of tokens.
@@ -58,7 +61,13 @@ async fn engine() -> Engine {
 /// Returns an answer that says "Hello" and cost 9 and 2 tokens.
 pub(crate) fn hello(streams: bool) -> Script {
     match streams {
-        true => Script::stream().text("Hel").text("lo").finish("stop").usage(9, 2).done().end(),
+        true => Script::stream()
+            .text("Hel")
+            .text("lo")
+            .finish("stop")
+            .usage(9, 2)
+            .done()
+            .end(),
         false => Script::ok(json!({
             "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
@@ -69,7 +78,12 @@ pub(crate) fn hello(streams: bool) -> Script {
 
 /// Parses an answer that is one message.
 fn object(answer: &Answer) -> Value {
-    assert_eq!((answer.head.status, answer.ended), (200, Ended::Length), "{}", answer.text());
+    assert_eq!(
+        (answer.head.status, answer.ended),
+        (200, Ended::Length),
+        "{}",
+        answer.text()
+    );
     let message = answer.json();
     whole(&message).unwrap();
     message
@@ -77,7 +91,12 @@ fn object(answer: &Answer) -> Value {
 
 /// Reads the events of an answer as a strict client does.
 pub(crate) fn told(answer: &Answer) -> Folded {
-    assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{}", answer.text());
+    assert_eq!(
+        (answer.head.status, answer.ended),
+        (200, Ended::LastChunk),
+        "{}",
+        answer.text()
+    );
     fold(answer.text()).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.text()))
 }
 
@@ -113,20 +132,43 @@ impl Fault {
 fn fault(answer: &Answer) -> Fault {
     let status = answer.head.status;
     assert!(status >= 400, "an error, not {status} {}", answer.text());
-    assert_eq!(answer.head.header("content-type"), Some("application/json"), "{}", answer.text());
+    assert_eq!(
+        answer.head.header("content-type"),
+        Some("application/json"),
+        "{}",
+        answer.text()
+    );
     assert_eq!(answer.ended, Ended::Length, "an error body has a length");
     let body = answer.json();
     fold::error(&body).unwrap();
     let keys: Vec<_> = body.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["error", "request_id", "type"], "{body}");
-    let id = answer.head.header("request-id").expect("every answer has an id");
-    assert_eq!((body["request_id"].as_str(), answer.head.header("x-request-id")), (Some(id), Some(id)));
+    let id = answer
+        .head
+        .header("request-id")
+        .expect("every answer has an id");
+    assert_eq!(
+        (
+            body["request_id"].as_str(),
+            answer.head.header("x-request-id")
+        ),
+        (Some(id), Some(id))
+    );
     has_no_header_of_openai(answer);
     if matches!(status, 429 | 529) {
-        let seconds = answer.head.header("retry-after").expect("429 and 529 carry retry-after");
-        assert!((1..=60).contains(&seconds.parse().unwrap_or(0)), "retry-after: {seconds}");
+        let seconds = answer
+            .head
+            .header("retry-after")
+            .expect("429 and 529 carry retry-after");
+        assert!(
+            (1..=60).contains(&seconds.parse().unwrap_or(0)),
+            "retry-after: {seconds}"
+        );
     }
-    assert!(!answer.text().contains("127.0.0.1"), "no address of an upstream: {body}");
+    assert!(
+        !answer.text().contains("127.0.0.1"),
+        "no address of an upstream: {body}"
+    );
     let error = &body["error"];
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     Fault {
@@ -140,6 +182,11 @@ fn fault(answer: &Answer) -> Fault {
 /// Checks that no header has a name that only clients of OpenAI know.
 fn has_no_header_of_openai(answer: &Answer) {
     let is_theirs = |name: &str| name.starts_with("openai-") || name.starts_with("x-ratelimit-");
-    let theirs: Vec<_> = answer.head.headers.iter().filter(|(name, _)| is_theirs(name)).collect();
+    let theirs: Vec<_> = answer
+        .head
+        .headers
+        .iter()
+        .filter(|(name, _)| is_theirs(name))
+        .collect();
     assert!(theirs.is_empty(), "{theirs:?}");
 }

@@ -29,7 +29,12 @@ fn parsed(answer: &Answer) -> Value {
 }
 
 fn ids(page: &Value) -> Vec<&str> {
-    page["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect()
+    page["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect()
 }
 
 fn of(model: &str) -> Request {
@@ -43,21 +48,39 @@ fn info(id: &str, tokens: Option<u64>) -> Value {
 
 #[tokio::test]
 async fn models_are_told_in_the_clients_own_shape() {
-    let world = World::start(listing(&[("org/one", Some(2048)), ("two", None)]), Setup::new()).await;
+    let world = World::start(
+        listing(&[("org/one", Some(2048)), ("two", None)]),
+        Setup::new(),
+    )
+    .await;
     let list = parsed(&world.request(&get("/v1/models")).await);
     let expected = json!({
         "data": [info("org/one", Some(2048)), info("two", None)],
         "has_more": false, "first_id": "org/one", "last_id": "two",
     });
     assert_eq!(list, expected);
-    for target in ["/v1/models/org/one", "/v1/models/org%2Fone", "/v1/models/org/one?beta=true"] {
-        assert_eq!(parsed(&world.request(&get(target)).await), expected["data"][0], "{target}");
+    for target in [
+        "/v1/models/org/one",
+        "/v1/models/org%2Fone",
+        "/v1/models/org/one?beta=true",
+    ] {
+        assert_eq!(
+            parsed(&world.request(&get(target)).await),
+            expected["data"][0],
+            "{target}"
+        );
     }
     let told = fault(&world.request(&get("/v1/models/three")).await);
-    assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
+    assert_eq!(
+        told.name(),
+        (404, "not_found_error", Some("model_not_found"))
+    );
     // Without the header, the list is OpenAI's.
     let theirs = world.get("/v1/models").await.json();
-    assert_eq!((&theirs["object"], &theirs["data"][0]["object"]), (&json!("list"), &json!("model")));
+    assert_eq!(
+        (&theirs["object"], &theirs["data"][0]["object"]),
+        (&json!("list"), &json!("model"))
+    );
     world.get("/v1/models/three").await.with_status(404).fault();
     // With the header, another method is refused in this API's form.
     let posted = Request::post("/v1/models", "{}").header("anthropic-version", "x");
@@ -90,7 +113,11 @@ async fn lists_come_in_pages() {
         assert_eq!(page["has_more"], has_more, "{query}");
         let of = |at: Option<usize>| at.map_or(Value::Null, |at| json!(names[at]));
         let (first, last) = (range.clone().next(), range.last());
-        assert_eq!((&page["first_id"], &page["last_id"]), (&of(first), &of(last)), "{query}");
+        assert_eq!(
+            (&page["first_id"], &page["last_id"]),
+            (&of(first), &of(last)),
+            "{query}"
+        );
     }
     // A client that follows `last_id` sees each model once.
     let (mut seen, mut query) = (Vec::new(), "?limit=7".to_owned());
@@ -103,9 +130,20 @@ async fn lists_come_in_pages() {
         query = format!("?limit=7&after_id={}", page["last_id"].as_str().unwrap());
     }
     assert_eq!(seen, names);
-    for query in ["?limit=0", "?limit=1001", "?limit=-1", "?limit=ten", "?limit=", "?limit=1.5"] {
+    for query in [
+        "?limit=0",
+        "?limit=1001",
+        "?limit=-1",
+        "?limit=ten",
+        "?limit=",
+        "?limit=1.5",
+    ] {
         let told = fault(&world.request(&get(&format!("/v1/models{query}"))).await);
-        assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{query}");
+        assert_eq!(
+            (told.status, told.kind.as_str()),
+            (400, "invalid_request_error"),
+            "{query}"
+        );
         assert!(told.message.contains("limit"), "{told:?}");
     }
     world.end().await;
@@ -116,9 +154,17 @@ async fn lists_come_in_pages() {
 async fn ids_in_a_query_may_be_encoded() {
     let world = World::start(listing(&[("org/one", None), ("two", None)]), Setup::new()).await;
     for id in ["org/one", "org%2Fone"] {
-        let page = parsed(&world.request(&get(&format!("/v1/models?after_id={id}"))).await);
+        let page = parsed(
+            &world
+                .request(&get(&format!("/v1/models?after_id={id}")))
+                .await,
+        );
         assert_eq!(ids(&page), ["two"], "{id}");
-        let page = parsed(&world.request(&get(&format!("/v1/models?before_id={id}"))).await);
+        let page = parsed(
+            &world
+                .request(&get(&format!("/v1/models?before_id={id}")))
+                .await,
+        );
         assert!(ids(&page).is_empty(), "{id}");
     }
     world.end().await;
@@ -129,7 +175,12 @@ async fn ids_in_a_query_may_be_encoded() {
 async fn patterns_lead_to_the_model() {
     let models = "[[model]]\nname = \"big\"\naliases = [\"claude-*\", \"claude-exact\"]\n\
                   [[model]]\nname = \"small\"\naliases = [\"claude-3-5-haiku-*\", \"claude-3-5-haiku-latest\", \"*-mini\"]\n";
-    let engine = listing(&[("big", Some(4096)), ("small", Some(512)), ("claude-listed", None)]).await;
+    let engine = listing(&[
+        ("big", Some(4096)),
+        ("small", Some(512)),
+        ("claude-listed", None),
+    ])
+    .await;
     let world = World::start(engine, Setup::new().config(models)).await;
     world.wait_until_up().await;
     for (asked, model) in [
@@ -150,16 +201,31 @@ async fn patterns_lead_to_the_model() {
     let list = parsed(&world.request(&get("/v1/models")).await);
     assert_eq!(
         ids(&list),
-        ["big", "small", "claude-listed", "claude-exact", "claude-3-5-haiku-latest"],
+        [
+            "big",
+            "small",
+            "claude-listed",
+            "claude-exact",
+            "claude-3-5-haiku-latest"
+        ],
         "patterns are no names"
     );
     let one = parsed(&world.request(&get("/v1/models/claude-sonnet-4-5")).await);
     assert_eq!(one, info("claude-sonnet-4-5", Some(4096)));
     let theirs = world.get("/v1/models/claude-sonnet-4-5").await.json();
-    assert_eq!((&theirs["id"], &theirs["object"]), (&json!("claude-sonnet-4-5"), &json!("model")));
-    assert_eq!(fault(&world.request(&get("/v1/models/gpt-5")).await).status, 404);
+    assert_eq!(
+        (&theirs["id"], &theirs["object"]),
+        (&json!("claude-sonnet-4-5"), &json!("model"))
+    );
+    assert_eq!(
+        fault(&world.request(&get("/v1/models/gpt-5")).await).status,
+        404
+    );
     // The pattern itself is no name either: a client cannot request it.
-    assert_eq!(fault(&world.request(&get("/v1/models/*-maxi")).await).status, 404);
+    assert_eq!(
+        fault(&world.request(&get("/v1/models/*-maxi")).await).status,
+        404
+    );
     world.end().await;
 }
 
@@ -168,7 +234,10 @@ async fn patterns_lead_to_the_model() {
 async fn patterns_serve_every_api() {
     let models = "[[model]]\nname = \"m\"\naliases = [\"claude-*\"]\nwire = { model_name = \"requested\" }\n";
     let world = World::start(plain(), Setup::new().config(models)).await;
-    assert_eq!(object(&world.request(&of("claude-sonnet-4-5")).await)["model"], "claude-sonnet-4-5");
+    assert_eq!(
+        object(&world.request(&of("claude-sonnet-4-5")).await)["model"],
+        "claude-sonnet-4-5"
+    );
     let chat = r#"{"model":"claude-sonnet-4-5","messages":[{"role":"user","content":"x"}]}"#;
     let chat = world.chat(chat).await.json();
     assert_eq!(chat["model"], "claude-sonnet-4-5");
@@ -178,7 +247,8 @@ async fn patterns_serve_every_api() {
 
 #[tokio::test]
 async fn fault_c31_patterns_of_keys() {
-    let keys = entry(KEY, "models = [\"claude-*\"]") + &entry(OTHER, "models = [\"big\", \"claude-3-*\"]");
+    let keys =
+        entry(KEY, "models = [\"claude-*\"]") + &entry(OTHER, "models = [\"big\", \"claude-3-*\"]");
     let models = "[[model]]\nname = \"big\"\naliases = [\"claude-*\", \"claude-named\"]\n";
     let engine = listing(&[("big", None), ("small", None)]).await;
     let world = World::start(engine, Setup::new().config(models).config(&keys)).await;
@@ -194,12 +264,18 @@ async fn fault_c31_patterns_of_keys() {
     ] {
         let answer = world.request(&with_api_key(&of(model), key)).await;
         assert_eq!(answer.head.status, status, "{model}: {}", answer.text());
-        let one = world.request(&with_api_key(&get(&format!("/v1/models/{model}")), key)).await;
+        let one = world
+            .request(&with_api_key(&get(&format!("/v1/models/{model}")), key))
+            .await;
         assert_eq!(one.head.status, status, "{model}: {}", one.text());
     }
     let list = parsed(&world.request(&with_api_key(&get("/v1/models"), KEY)).await);
     assert_eq!(ids(&list), ["claude-named"]);
-    let list = parsed(&world.request(&with_api_key(&get("/v1/models"), OTHER)).await);
+    let list = parsed(
+        &world
+            .request(&with_api_key(&get("/v1/models"), OTHER))
+            .await,
+    );
     assert_eq!(ids(&list), ["big"]);
     world.end().await;
 }
@@ -221,7 +297,11 @@ async fn the_only_model_answers_for_anthropics() {
     let engine = listing(&[("only", None)]).await;
     // Before the first probe, too.
     let world = World::start(engine, Setup::new().config("[health]\ninterval = 600")).await;
-    for name in ["claude-opus-5-5", "claude-opus-5-5", "claude-haiku-4-5-20251001"] {
+    for name in [
+        "claude-opus-5-5",
+        "claude-opus-5-5",
+        "claude-haiku-4-5-20251001",
+    ] {
         object(&world.request(&of(name)).await);
         let count = of(name).target("/v1/messages/count_tokens");
         assert_eq!(world.request(&count).await.head.status, 200, "{name}");
@@ -230,16 +310,32 @@ async fn the_only_model_answers_for_anthropics() {
     let chat = r#"{"model":"claude-opus-5-5","messages":[{"role":"user","content":"x"}]}"#;
     assert_eq!(world.chat(chat).await.head.status, 200);
     let attempts = world.engine.attempts();
-    let asked = attempts.iter().filter(|attempt| attempt.target == "/v1/chat/completions");
+    let asked = attempts
+        .iter()
+        .filter(|attempt| attempt.target == "/v1/chat/completions");
     let asked: Vec<Value> = asked.map(|attempt| attempt.json()).collect();
     let (others, meant): (Vec<_>, Vec<_>) = asked.iter().partition(|body| body["model"] != "only");
     assert!(meant.len() >= 3, "{asked:?}");
-    let others: Vec<_> = others.iter().map(|body| body["model"].as_str().unwrap()).collect();
-    assert_eq!(others, ["Claude-x", "claude-opus-5-5"], "no name of Anthropic's, and a route without them");
+    let others: Vec<_> = others
+        .iter()
+        .map(|body| body["model"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        others,
+        ["Claude-x", "claude-opus-5-5"],
+        "no name of Anthropic's, and a route without them"
+    );
     let told = world.samewire.logged("200,000 tokens", 2).await;
-    for (line, name) in told.iter().zip(["claude-opus-5-5", "claude-haiku-4-5-20251001"]) {
+    for (line, name) in told
+        .iter()
+        .zip(["claude-opus-5-5", "claude-haiku-4-5-20251001"])
+    {
         let line: Value = serde_json::from_str(line).unwrap();
-        assert_eq!((&line["asked"], &line["model"]), (&json!(name), &json!("only")), "{line}");
+        assert_eq!(
+            (&line["asked"], &line["model"]),
+            (&json!(name), &json!("only")),
+            "{line}"
+        );
         assert_eq!(line["level"], "WARN", "{line}");
     }
     world.end().await;

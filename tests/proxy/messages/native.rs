@@ -11,8 +11,7 @@ fn event(script: Script, data: &Value) -> Script {
 
 /// Returns the beginning of an answer: thinking, which the engine signs, and two tokens of text.
 fn begun() -> Script {
-    let delta =
-        |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
     let events = [
         json!({"type": "message_start", "message": {"id": "chatcmpl-a4d0", "content": [], "model": "engine-m", "stop_reason": null, "usage": {"input_tokens": 9, "output_tokens": 0}}}),
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}),
@@ -47,10 +46,12 @@ fn whole() -> Value {
 }
 
 async fn engine() -> Engine {
-    Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
-        true => finished(begun()).end(),
-        false => Script::ok(whole()),
-    })
+    Engine::answering(
+        |attempt| match attempt.text().contains(r#""stream":true"#) {
+            true => finished(begun()).end(),
+            false => Script::ok(whole()),
+        },
+    )
     .await
 }
 
@@ -65,23 +66,45 @@ async fn the_engine_is_asked_as_it_was_asked_and_its_answer_repaired() {
     let events = streamed(&world.request(&stream(more)).await);
     let one = object(&world.request(&message(more)).await);
     for message in [&events, &one] {
-        assert_eq!((&message["id"], &message["model"]), (&json!("msg_a4d0"), &json!("engine-m")));
+        assert_eq!(
+            (&message["id"], &message["model"]),
+            (&json!("msg_a4d0"), &json!("engine-m"))
+        );
         assert_eq!(message["content"], whole()["content"]);
         assert_eq!(
             message["usage"],
             json!({"input_tokens": 9, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 3})
         );
     }
-    for (attempt, request) in world.engine.attempts().iter().zip([stream(more), message(more)]) {
+    for (attempt, request) in world
+        .engine
+        .attempts()
+        .iter()
+        .zip([stream(more), message(more)])
+    {
         assert_eq!(
             (attempt.target.as_str(), attempt.header("content-type")),
             ("/v1/messages", Some("application/json"))
         );
-        assert_eq!(attempt.body, request.sent_body(), "the engine reads what the client wrote");
+        assert_eq!(
+            attempt.body,
+            request.sent_body(),
+            "the engine reads what the client wrote"
+        );
     }
-    let accepted: Vec<_> =
-        world.engine.attempts().iter().map(|one| one.header("accept").map(ToOwned::to_owned)).collect();
-    assert_eq!(accepted, [Some("text/event-stream".to_owned()), Some("application/json".to_owned())]);
+    let accepted: Vec<_> = world
+        .engine
+        .attempts()
+        .iter()
+        .map(|one| one.header("accept").map(ToOwned::to_owned))
+        .collect();
+    assert_eq!(
+        accepted,
+        [
+            Some("text/event-stream".to_owned()),
+            Some("application/json".to_owned())
+        ]
+    );
     world.end().await;
 }
 
@@ -99,7 +122,11 @@ async fn thinking_may_stand_under_the_key_of_text() {
         finished(events.iter().fold(Script::new().head_sse(), event)).end()
     });
     let content = &streamed(&World::answer(engine.await, native(), &stream("")).await)["content"];
-    assert_eq!((&content[0]["thinking"], &content[1]["text"]), (&json!("Hm."), &json!("Hi")), "{content}");
+    assert_eq!(
+        (&content[0]["thinking"], &content[1]["text"]),
+        (&json!("Hm."), &json!("Hi")),
+        "{content}"
+    );
 }
 
 #[tokio::test]
@@ -108,10 +135,16 @@ async fn the_engine_is_told_its_own_name_of_the_model() {
     let world = World::start(engine(), native().config(models)).await;
     for streams in [true, false] {
         let body = json!({"model": "claude-sonnet-4-5", "stream": streams, "max_tokens": 64, "messages": [{"role": "user", "content": PROMPT}]});
-        assert_eq!(world.request(&post(body.to_string())).await.head.status, 200);
+        assert_eq!(
+            world.request(&post(body.to_string())).await.head.status,
+            200
+        );
         let mut expected = body;
         expected["model"] = json!("m");
-        assert_eq!(sent(&world.engine, world.engine.attempt_count() - 1), expected);
+        assert_eq!(
+            sent(&world.engine, world.engine.attempt_count() - 1),
+            expected
+        );
     }
     world.end().await;
 }
@@ -130,12 +163,26 @@ async fn thinking_goes_back_to_the_engine_that_signed_it() {
         ]})
     };
     let shown = object(&world.request(&message("")).await);
-    world.request(&post(next(&shown["content"]).to_string())).await;
-    assert_eq!(sent(&world.engine, 1)["messages"][1]["content"], whole()["content"]);
-    let hidden = object(&world.request(&message(&format!(r#","thinking":{omitted}"#))).await);
+    world
+        .request(&post(next(&shown["content"]).to_string()))
+        .await;
+    assert_eq!(
+        sent(&world.engine, 1)["messages"][1]["content"],
+        whole()["content"]
+    );
+    let hidden = object(
+        &world
+            .request(&message(&format!(r#","thinking":{omitted}"#)))
+            .await,
+    );
     assert_eq!(hidden["content"][0]["thinking"], "");
-    world.request(&post(next(&hidden["content"]).to_string())).await;
-    assert_eq!(sent(&world.engine, 3)["messages"][1]["content"][0]["thinking"], "Hm.");
+    world
+        .request(&post(next(&hidden["content"]).to_string()))
+        .await;
+    assert_eq!(
+        sent(&world.engine, 3)["messages"][1]["content"][0]["thinking"],
+        "Hm."
+    );
     world.end().await;
 }
 
@@ -146,18 +193,35 @@ async fn fault_u12_u13_u14_what_breaks_off_is_no_answer() {
         events.iter().fold(begun(), event)
     };
     for (what, script) in [
-        ("RST", begun().sleep(Duration::from_millis(30)).close(CloseKind::Rst)),
+        (
+            "RST",
+            begun()
+                .sleep(Duration::from_millis(30))
+                .close(CloseKind::Rst),
+        ),
         ("FIN", begun().fin()),
         ("good HTTP end", begun().end()),
         ("blocks are complete, the message is not", no_end().end()),
-        ("an end without a reason", event(no_end(), &json!({"type": "message_stop"})).end()),
-        ("half an event", begun().chunk("event: content_block_delta\ndata: {\"type\":\"content_bl").end()),
+        (
+            "an end without a reason",
+            event(no_end(), &json!({"type": "message_stop"})).end(),
+        ),
+        (
+            "half an event",
+            begun()
+                .chunk("event: content_block_delta\ndata: {\"type\":\"content_bl")
+                .end(),
+        ),
     ] {
         let answer = World::answer(script, native().allow_errors(), &stream("")).await;
         let folded = told(&answer);
         let error = folded.error.unwrap_or_else(|| panic!("{what}: no error"));
         assert_eq!(error["error"]["type"], "api_error", "{what}: {error}");
-        assert_eq!(error["request_id"].as_str(), answer.head.header("request-id"), "{what}");
+        assert_eq!(
+            error["request_id"].as_str(),
+            answer.head.header("request-id"),
+            "{what}"
+        );
         assert_eq!(folded.message["content"][1]["text"], "Hello", "{what}");
         assert!(!answer.text().contains("message_stop"), "{what}");
     }
@@ -175,11 +239,19 @@ async fn fault_u17_errors_in_the_engines_stream() {
     ] {
         let within = event(begun(), &error(kind)).end();
         let first = event(Script::new().head_sse(), &error(kind)).end();
-        let world = World::start(Engine::in_turn(vec![within, first]), native().allow_errors()).await;
+        let world = World::start(
+            Engine::in_turn(vec![within, first]),
+            native().allow_errors(),
+        )
+        .await;
         let folded = told(&world.request(&stream("")).await);
         assert_eq!(folded.error.unwrap()["error"]["type"], told_as, "{kind}");
         let told = fault(&world.request(&stream("")).await);
-        assert_eq!((told.status, told.kind.as_str()), (status, told_as), "{kind}");
+        assert_eq!(
+            (told.status, told.kind.as_str()),
+            (status, told_as),
+            "{kind}"
+        );
         world.end().await;
     }
 }
@@ -188,7 +260,11 @@ async fn fault_u17_errors_in_the_engines_stream() {
 #[tokio::test]
 async fn fault_u18_statuses_of_the_engine() {
     for (line, kind, expected) in [
-        ("400 Bad", "invalid_request_error", (400, "invalid_request_error")),
+        (
+            "400 Bad",
+            "invalid_request_error",
+            (400, "invalid_request_error"),
+        ),
         ("404 Bad", "not_found_error", (404, "not_found_error")),
         ("413 Bad", "request_too_large", (413, "request_too_large")),
         ("429 Bad", "rate_limit_error", (429, "rate_limit_error")),
@@ -197,7 +273,10 @@ async fn fault_u18_statuses_of_the_engine() {
         ("529 Bad", "overloaded_error", (529, "overloaded_error")),
     ] {
         let error = json!({"type": kind, "message": "said"});
-        for body in [json!({"type": "error", "error": error}), json!({"error": error})] {
+        for body in [
+            json!({"type": "error", "error": error}),
+            json!({"error": error}),
+        ] {
             let script = Script::new().json(line, &body.to_string());
             let world = World::start(script, native().allow_errors()).await;
             for request in [message(""), stream("")] {
@@ -223,11 +302,15 @@ async fn an_engine_without_the_route() {
 #[tokio::test]
 async fn the_engines_own_count() {
     let count = |body: Value| {
-        Request::post("/v1/messages/count_tokens", body.to_string()).header("anthropic-version", "2023-06-01")
+        Request::post("/v1/messages/count_tokens", body.to_string())
+            .header("anthropic-version", "2023-06-01")
     };
-    let body =
-        json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
-    let world = World::start(Engine::script(Script::ok(r#"{"input_tokens":77}"#)), native()).await;
+    let body = json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
+    let world = World::start(
+        Engine::script(Script::ok(r#"{"input_tokens":77}"#)),
+        native(),
+    )
+    .await;
     let answer = world.request(&count(body.clone())).await;
     assert_eq!(answer.text(), r#"{"input_tokens":77}"#);
     assert_eq!(world.engine.only().target, "/v1/messages/count_tokens");
@@ -241,9 +324,16 @@ async fn the_engines_own_count() {
         _ => Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
     });
     let world = World::start(lacks.await, native()).await;
-    assert_eq!(world.request(&count(body)).await.text(), r#"{"input_tokens":36}"#);
+    assert_eq!(
+        world.request(&count(body)).await.text(),
+        r#"{"input_tokens":36}"#
+    );
     let asked = sent(&world.engine, 1);
-    assert_eq!((&asked["max_tokens"], asked.get("stream")), (&json!(1), None), "{asked}");
+    assert_eq!(
+        (&asked["max_tokens"], asked.get("stream")),
+        (&json!(1), None),
+        "{asked}"
+    );
     world.end().await;
 }
 
@@ -252,7 +342,10 @@ async fn the_engines_own_count() {
 async fn fault_c13_fields_that_are_wrong() {
     let world = World::start(engine(), native()).await;
     for (body, start) in [
-        (json!({"model": "m", "max_tokens": 9}), "messages: Field required"),
+        (
+            json!({"model": "m", "max_tokens": 9}),
+            "messages: Field required",
+        ),
         (
             json!({"model": "m", "max_tokens": "9", "messages": [{"role": "user", "content": "x"}]}),
             "max_tokens: ",
@@ -267,7 +360,11 @@ async fn fault_c13_fields_that_are_wrong() {
         ),
     ] {
         let told = fault(&world.request(&post(body.to_string())).await);
-        assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{start}");
+        assert_eq!(
+            (told.status, told.kind.as_str()),
+            (400, "invalid_request_error"),
+            "{start}"
+        );
         assert!(told.message.starts_with(start), "{told:?}");
     }
     assert_eq!(world.engine.attempt_count(), 0);
@@ -282,8 +379,7 @@ async fn fault_c13_fields_that_are_wrong() {
 async fn fault_c34_addresses_in_private_networks() {
     for setup in [native(), Setup::new()] {
         let world = World::start(engine(), setup.allow_errors()).await;
-        let image =
-            json!({"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/latest"}});
+        let image = json!({"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/latest"}});
         let inside = json!([{"type": "tool_result", "tool_use_id": "c1", "content": [image]}]);
         let call = json!([{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]);
         for messages in [
@@ -292,7 +388,10 @@ async fn fault_c34_addresses_in_private_networks() {
         ] {
             let body = json!({"model": "m", "max_tokens": 9, "messages": messages});
             let told = fault(&world.request(&post(body.to_string())).await);
-            assert_eq!(told.name(), (400, "invalid_request_error", Some("forbidden_media_url")));
+            assert_eq!(
+                told.name(),
+                (400, "invalid_request_error", Some("forbidden_media_url"))
+            );
             assert!(told.message.contains("source.url"), "{told:?}");
         }
         world.end_after(0).await;
@@ -306,11 +405,19 @@ async fn figures_count_native_answers_too() {
     object(&world.request(&message("")).await);
     world.samewire.finished(2).await;
     for (name, labels, count) in [
-        ("samewire_requests_total", &["route=\"messages\"", "status=\"200\""][..], 2),
+        (
+            "samewire_requests_total",
+            &["route=\"messages\"", "status=\"200\""][..],
+            2,
+        ),
         ("samewire_tokens_total", &["kind=\"prompt\""], 18),
         ("samewire_tokens_total", &["kind=\"completion\""], 6),
     ] {
-        assert_eq!(world.samewire.sum(name, labels).await, count, "{name} {labels:?}");
+        assert_eq!(
+            world.samewire.sum(name, labels).await,
+            count,
+            "{name} {labels:?}"
+        );
     }
     world.end().await;
 }
@@ -322,15 +429,18 @@ async fn reasoning_and_calls_in_the_text_are_read() {
         "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
     let said = |text: &str| format!("<think>Hm.</think>{text}");
     let engine = Engine::answering(move |attempt| {
-        let text = if attempt.text().contains("tools") { said(CALL) } else { said("Hello!") };
+        let text = if attempt.text().contains("tools") {
+            said(CALL)
+        } else {
+            said("Hello!")
+        };
         if !attempt.text().contains(r#""stream":true"#) {
             let mut message = whole();
             message["content"] = json!([{"type": "text", "text": text}]);
             return Script::ok(message);
         }
         let start = json!({"type": "message_start", "message": {"id": "1", "content": [], "model": "m", "usage": {"input_tokens": 9, "output_tokens": 0}}});
-        let block =
-            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
+        let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
         let script = event(event(Script::new().head_sse(), &start), &block);
         let pieces = text.split_inclusive('\n').fold(script, |script, piece| {
             event(script, &json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}))
@@ -353,11 +463,15 @@ async fn reasoning_and_calls_in_the_text_are_read() {
         (&none, "thinking text", "end_turn"),
     ] {
         let more = format!("{more}{thinking}");
-        for message in
-            [streamed(&world.request(&stream(&more)).await), object(&world.request(&message(&more)).await)]
-        {
+        for message in [
+            streamed(&world.request(&stream(&more)).await),
+            object(&world.request(&message(&more)).await),
+        ] {
             let blocks = message["content"].as_array().unwrap();
-            let found: Vec<_> = blocks.iter().map(|block| block["type"].as_str().unwrap()).collect();
+            let found: Vec<_> = blocks
+                .iter()
+                .map(|block| block["type"].as_str().unwrap())
+                .collect();
             assert_eq!(
                 (found.join(" ").as_str(), &message["stop_reason"]),
                 (kinds, &json!(stop)),
@@ -367,10 +481,17 @@ async fn reasoning_and_calls_in_the_text_are_read() {
             let said = &blocks[1];
             match more.contains("tools") && stop == "tool_use" {
                 true => {
-                    assert_eq!((&said["name"], &said["input"]), (&json!("shell"), &json!({"command": "ls"})))
+                    assert_eq!(
+                        (&said["name"], &said["input"]),
+                        (&json!("shell"), &json!({"command": "ls"}))
+                    )
                 }
                 false => {
-                    let text = if more.contains("tools") { CALL } else { "Hello!" };
+                    let text = if more.contains("tools") {
+                        CALL
+                    } else {
+                        "Hello!"
+                    };
                     assert_eq!(said["text"].as_str().unwrap().trim(), text);
                 }
             }
@@ -394,7 +515,9 @@ async fn deltas_of_a_foreign_block_are_part_of_a_whole_answer() {
         json!({"type": "message_stop"}),
     ];
     let script = events.iter().fold(Script::new().head_sse(), event).end();
-    let expected =
-        json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}]);
-    assert_eq!(object(&World::answer(script, native(), &message("")).await)["content"], expected);
+    let expected = json!([{"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}}]);
+    assert_eq!(
+        object(&World::answer(script, native(), &message("")).await)["content"],
+        expected
+    );
 }

@@ -9,11 +9,16 @@ const THOUGHT: &str = "The user wants the \"weather\", ünd I need f.\n";
 
 /// Starts an engine that thinks, says something and calls a tool, in the words of one kind of engine.
 async fn thinker(kind: &str) -> Engine {
-    let key = if kind == "sglang" { "reasoning_content" } else { "reasoning" };
+    let key = if kind == "sglang" {
+        "reasoning_content"
+    } else {
+        "reasoning"
+    };
     let call = json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}});
     Engine::answering(move |attempt| {
         if !attempt.text().contains(r#""stream":true"#) {
-            let mut message = json!({"role": "assistant", "content": "One moment.", "tool_calls": [call]});
+            let mut message =
+                json!({"role": "assistant", "content": "One moment.", "tool_calls": [call]});
             message[key] = json!(THOUGHT);
             let body = json!({
                 "id": "chatcmpl-2", "object": "chat.completion", "created": 1, "model": "m",
@@ -60,7 +65,9 @@ fn next(message: &Value, more: &Value) -> Request {
 
 fn turn(messages: Value, more: &Value) -> Request {
     let mut body = json!({"model": "m", "max_tokens": 64, "messages": messages, "tools": tools()});
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     post(body.to_string())
 }
 
@@ -81,13 +88,19 @@ fn expected(key: Option<&str>) -> Value {
 }
 
 async fn dropped(samewire: &Samewire) -> u64 {
-    samewire.sum("samewire_rewrites_total", &["rule=\"thinking_dropped\""]).await
+    samewire
+        .sum("samewire_rewrites_total", &["rule=\"thinking_dropped\""])
+        .await
 }
 
 /// Returns a signature that differs in one character in the middle.
 fn altered(signature: &str) -> String {
     let at = signature.len() / 2;
-    let other = if signature.as_bytes()[at] == b'A' { "B" } else { "A" };
+    let other = if signature.as_bytes()[at] == b'A' {
+        "B"
+    } else {
+        "A"
+    };
     format!("{}{other}{}", &signature[..at], &signature[at + 1..])
 }
 
@@ -98,15 +111,22 @@ async fn thinking_goes_back_under_the_name_that_the_engine_reads() {
         let whole = object(&world.request(&first(&json!({}))).await);
         let folded = streamed(&world.request(&first(&json!({"stream": true}))).await);
         for message in [&whole, &folded] {
-            let kinds: Vec<_> =
-                message["content"].as_array().unwrap().iter().map(|block| &block["type"]).collect();
+            let kinds: Vec<_> = message["content"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|block| &block["type"])
+                .collect();
             assert_eq!(kinds, ["thinking", "text", "tool_use"], "{message}");
             let block = &message["content"][0];
             assert_eq!(block["thinking"], THOUGHT, "{kind}");
             let signature = block["signature"].as_str().unwrap();
             assert!(signature.starts_with("swt1."), "{signature}");
             for stream in [true, false] {
-                world.request(&next(message, &json!({"stream": stream}))).await.with_status(200);
+                world
+                    .request(&next(message, &json!({"stream": stream})))
+                    .await
+                    .with_status(200);
                 assert_eq!(given_back(&world.engine), expected(Some(key)), "{kind}");
             }
         }
@@ -122,7 +142,11 @@ async fn fault_c47_what_was_altered_is_dropped_and_counted() {
     let good = object(&world.request(&first(&json!({}))).await);
     let signature = good["content"][0]["signature"].as_str().unwrap().to_owned();
     let other = object(
-        &world.request(&first(&json!({"thinking": {"type": "adaptive", "display": "omitted"}}))).await,
+        &world
+            .request(&first(
+                &json!({"thinking": {"type": "adaptive", "display": "omitted"}}),
+            ))
+            .await,
     );
     let with_block = |block: Value| {
         let mut message = good.clone();
@@ -137,23 +161,42 @@ async fn fault_c47_what_was_altered_is_dropped_and_counted() {
         ("a shorter text", thinking(&THOUGHT[..10], &signature)),
         ("no text", thinking("", &signature)),
         ("another signature", thinking(THOUGHT, &altered(&signature))),
-        ("a cut signature", thinking(THOUGHT, &signature[..signature.len() - 4])),
+        (
+            "a cut signature",
+            thinking(THOUGHT, &signature[..signature.len() - 4]),
+        ),
         ("no signature", thinking(THOUGHT, "")),
-        ("a signature of Anthropic", thinking(THOUGHT, "EqQBCgIYAhIMLq0")),
-        ("a signature of another kind", thinking(THOUGHT, &signature.replace("swt1.", "swr1."))),
+        (
+            "a signature of Anthropic",
+            thinking(THOUGHT, "EqQBCgIYAhIMLq0"),
+        ),
+        (
+            "a signature of another kind",
+            thinking(THOUGHT, &signature.replace("swt1.", "swr1.")),
+        ),
         (
             "the seal of a text, for another",
             thinking("x", other["content"][0]["signature"].as_str().unwrap()),
         ),
-        ("redacted", with_block(json!({"type": "redacted_thinking", "data": "EqQBCgIYAhIMLq0"}))),
-        ("no member but the type", with_block(json!({"type": "thinking"}))),
+        (
+            "redacted",
+            with_block(json!({"type": "redacted_thinking", "data": "EqQBCgIYAhIMLq0"})),
+        ),
+        (
+            "no member but the type",
+            with_block(json!({"type": "thinking"})),
+        ),
     ];
     for (n, (what, message)) in rows.iter().enumerate() {
         let answer = world.request(&next(message, &json!({}))).await;
         assert_eq!(answer.head.status, 200, "{what}: {}", answer.text());
         assert_eq!(given_back(&world.engine), expected(None), "{what}");
         assert_eq!(dropped(&world.samewire).await, n as u64 + 1, "{what}");
-        assert_eq!(answer.head.header("x-samewire-dropped"), None, "{what}: this is no loss to tell of");
+        assert_eq!(
+            answer.head.header("x-samewire-dropped"),
+            None,
+            "{what}: this is no loss to tell of"
+        );
     }
     world.end().await;
 }
@@ -161,7 +204,8 @@ async fn fault_c47_what_was_altered_is_dropped_and_counted() {
 /// A client that does not want to see thinking has its text in the signature, which only samewire can read.
 #[tokio::test]
 async fn omitted_thinking_is_restored() {
-    let omitted = json!({"thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}});
+    let omitted =
+        json!({"thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}});
     let mut streaming = omitted.clone();
     streaming["stream"] = json!(true);
     let world = World::start(thinker("vllm"), Setup::new()).await;
@@ -172,8 +216,14 @@ async fn omitted_thinking_is_restored() {
     }
     for message in [object(&whole), streamed(&events)] {
         let block = &message["content"][0];
-        assert_eq!((&block["type"], &block["thinking"]), (&json!("thinking"), &json!("")));
-        world.request(&next(&message, &omitted)).await.with_status(200);
+        assert_eq!(
+            (&block["type"], &block["thinking"]),
+            (&json!("thinking"), &json!(""))
+        );
+        world
+            .request(&next(&message, &omitted))
+            .await
+            .with_status(200);
         assert_eq!(given_back(&world.engine), expected(Some("reasoning")));
     }
     assert_eq!(dropped(&world.samewire).await, 0);
@@ -187,7 +237,11 @@ async fn thinking_that_nobody_sees() {
         ("request", json!({"thinking": {"type": "disabled"}}), None),
         ("none", json!({}), None),
         ("omitted", json!({}), Some("")),
-        ("shown", json!({"thinking": {"type": "adaptive", "display": "omitted"}}), Some(THOUGHT)),
+        (
+            "shown",
+            json!({"thinking": {"type": "adaptive", "display": "omitted"}}),
+            Some(THOUGHT),
+        ),
         ("shown", json!({"thinking": {"type": "disabled"}}), None),
     ];
     for (option, more, seen) in rows {
@@ -195,12 +249,17 @@ async fn thinking_that_nobody_sees() {
         let world = World::start(thinker("vllm"), setup).await;
         let mut streaming = more.clone();
         streaming["stream"] = json!(true);
-        for message in
-            [object(&world.request(&first(&more)).await), streamed(&world.request(&first(&streaming)).await)]
-        {
+        for message in [
+            object(&world.request(&first(&more)).await),
+            streamed(&world.request(&first(&streaming)).await),
+        ] {
             let blocks = message["content"].as_array().unwrap();
             let thinking = blocks.iter().find(|block| block["type"] == "thinking");
-            assert_eq!(thinking.map(|block| block["thinking"].as_str().unwrap()), seen, "{option} {more}");
+            assert_eq!(
+                thinking.map(|block| block["thinking"].as_str().unwrap()),
+                seen,
+                "{option} {more}"
+            );
             assert_eq!(blocks.last().unwrap()["type"], "tool_use");
         }
         world.end().await;
@@ -209,14 +268,26 @@ async fn thinking_that_nobody_sees() {
 
 #[tokio::test]
 async fn fault_c32_thinking_of_another_tenant_is_dropped() {
-    let keys = entry(KEY, "tenant = \"acme\"") + &entry(SECOND, "tenant = \"acme\"") + &entry(OTHER, "");
+    let keys =
+        entry(KEY, "tenant = \"acme\"") + &entry(SECOND, "tenant = \"acme\"") + &entry(OTHER, "");
     let world = World::start(thinker("vllm"), Setup::new().config(&keys)).await;
     for display in ["summarized", "omitted"] {
         let more = json!({"thinking": {"type": "adaptive", "display": display}});
         let message = object(&world.request(&first(&more)).await);
-        for (key, reasoning) in [(KEY, Some("reasoning")), (SECOND, Some("reasoning")), (OTHER, None)] {
-            world.request(&with(&next(&message, &more), key)).await.with_status(200);
-            assert_eq!(given_back(&world.engine), expected(reasoning), "{display} {key}");
+        for (key, reasoning) in [
+            (KEY, Some("reasoning")),
+            (SECOND, Some("reasoning")),
+            (OTHER, None),
+        ] {
+            world
+                .request(&with(&next(&message, &more), key))
+                .await
+                .with_status(200);
+            assert_eq!(
+                given_back(&world.engine),
+                expected(reasoning),
+                "{display} {key}"
+            );
         }
     }
     assert_eq!(dropped(&world.samewire).await, 2);
@@ -233,10 +304,17 @@ async fn signatures_live_as_long_as_their_key() {
     let new = "k2 HwECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
     let engine = thinker("vllm").await;
     let process = Setup::before(&engine);
-    let sealed = process.clone().config(&format!("[seal]\nkeys_file = \"{}\"", keys.display()));
+    let sealed = process
+        .clone()
+        .config(&format!("[seal]\nkeys_file = \"{}\"", keys.display()));
     let rows = [
         (&sealed, old.to_owned(), old.to_owned(), Some("reasoning")),
-        (&sealed, old.to_owned(), format!("{new}{old}"), Some("reasoning")),
+        (
+            &sealed,
+            old.to_owned(),
+            format!("{new}{old}"),
+            Some("reasoning"),
+        ),
         (&sealed, old.to_owned(), new.to_owned(), None),
         (&process, old.to_owned(), old.to_owned(), None),
     ];
@@ -246,12 +324,18 @@ async fn signatures_live_as_long_as_their_key() {
         let message = object(&first(&json!({})).answer(one.proxy).await);
         folder.write("keys", &after);
         let other = Samewire::start(setup).await;
-        next(&message, &json!({})).answer(other.proxy).await.with_status(200);
+        next(&message, &json!({}))
+            .answer(other.proxy)
+            .await
+            .with_status(200);
         assert_eq!(given_back(&engine), expected(reasoning), "{before} {after}");
         assert_eq!(dropped(&other).await, u64::from(reasoning.is_none()));
         for samewire in [one, other] {
             let logs = samewire.logs().join("\n");
-            assert!(!logs.contains("swt1.") && !logs.contains(KEY) && !logs.contains("I need f"), "{logs}");
+            assert!(
+                !logs.contains("swt1.") && !logs.contains(KEY) && !logs.contains("I need f"),
+                "{logs}"
+            );
         }
     }
 }

@@ -14,18 +14,32 @@ struct Vector(Value);
 impl Vector {
     fn all() -> Vec<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/vectors");
-        let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let mut paths: Vec<_> =
-            paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("msg-")).collect();
+        let paths = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let mut paths: Vec<_> = paths
+            .filter(|path| {
+                path.file_name()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("msg-")
+            })
+            .collect();
         paths.sort();
         paths
             .iter()
-            .map(|path| Self(serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()))
+            .map(|path| {
+                Self(serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+            })
             .collect()
     }
 
     fn named(start: &str) -> Self {
-        Self::all().into_iter().find(|vector| vector.text("name").starts_with(start)).unwrap()
+        Self::all()
+            .into_iter()
+            .find(|vector| vector.text("name").starts_with(start))
+            .unwrap()
     }
 
     fn text(&self, key: &str) -> &str {
@@ -35,23 +49,35 @@ impl Vector {
     /// Returns what vectors must share to be played by one samewire.
     fn world(&self) -> (String, String, u64) {
         let context = self.0["upstream_context"].as_u64().unwrap_or(0);
-        (self.text("engine").to_owned(), self.text("upstream_api").to_owned(), context)
+        (
+            self.text("engine").to_owned(),
+            self.text("upstream_api").to_owned(),
+            context,
+        )
     }
 
     /// Returns the engine's answer, with this body.
     fn script(&self, body: &str) -> Script {
         let headers = self.0["upstream_headers"].as_object().unwrap().iter();
-        let lines: String =
-            headers.map(|(name, value)| format!("{name}: {}\r\n", value.as_str().unwrap())).collect();
+        let lines: String = headers
+            .map(|(name, value)| format!("{name}: {}\r\n", value.as_str().unwrap()))
+            .collect();
         let status = &self.0["upstream_status"];
         let head = format!("HTTP/1.1 {status} X\r\n{lines}transfer-encoding: chunked\r\n\r\n");
-        Script::new().raw(head).chunk(body).end().close(CloseKind::Fin)
+        Script::new()
+            .raw(head)
+            .chunk(body)
+            .end()
+            .close(CloseKind::Fin)
     }
 
     /// Returns the expected output for the client: the text of a stream, or the text of an object.
     fn expected(&self) -> String {
         match self.0["expected"].as_array() {
-            Some(lines) => lines.iter().map(|line| format!("{}\n", line.as_str().unwrap())).collect(),
+            Some(lines) => lines
+                .iter()
+                .map(|line| format!("{}\n", line.as_str().unwrap()))
+                .collect(),
             None => self.0["expected_body"].to_string(),
         }
     }
@@ -62,19 +88,31 @@ fn settled(text: &str, request_id: &str) -> String {
     let mut pieces = text.split(r#""signature":"swt1."#);
     let first = pieces.next().unwrap().to_owned();
     let behind = |piece: &str| piece.split_once('"').unwrap().1.to_owned();
-    let text = pieces.fold(first, |all, piece| all + r#""signature":"sealed""# + &behind(piece));
-    text.replace(&format!(r#""request_id":"{request_id}""#), r#""request_id":null"#)
+    let text = pieces.fold(first, |all, piece| {
+        all + r#""signature":"sealed""# + &behind(piece)
+    });
+    text.replace(
+        &format!(r#""request_id":"{request_id}""#),
+        r#""request_id":null"#,
+    )
 }
 
 /// Checks an answer against the vector.
 fn check(vector: &Vector, answer: &Answer) -> Result<(), String> {
-    let request_id = answer.head.header("request-id").expect("every answer has an id");
-    let (got, expected) = (settled(answer.text(), request_id), settled(&vector.expected(), ""));
+    let request_id = answer
+        .head
+        .header("request-id")
+        .expect("every answer has an id");
+    let (got, expected) = (
+        settled(answer.text(), request_id),
+        settled(&vector.expected(), ""),
+    );
     let status = vector.0["expected_status"].as_u64().unwrap();
     let is_equal = match vector.0["expected"].is_array() {
         true => got == expected,
         false => {
-            serde_json::from_str::<Value>(&got).unwrap() == serde_json::from_str::<Value>(&expected).unwrap()
+            serde_json::from_str::<Value>(&got).unwrap()
+                == serde_json::from_str::<Value>(&expected).unwrap()
         }
     };
     fail_if!(
@@ -85,7 +123,11 @@ fn check(vector: &Vector, answer: &Answer) -> Result<(), String> {
     if status >= 400 {
         fault(answer);
     }
-    for (name, value) in vector.0["expected_headers"].as_object().into_iter().flatten() {
+    for (name, value) in vector.0["expected_headers"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
         fail_if!(
             answer.head.header(name) != value.as_str(),
             "{name}: {value}, got {:?}",
@@ -116,7 +158,10 @@ async fn world((engine, api, context): &(String, String, u64)) -> (World, Next) 
 async fn play(vector: &Vector, world: &World, next: &Next, script: Script) -> Result<(), String> {
     let n = world.engine.attempt_count();
     *next.lock().unwrap() = script;
-    check(vector, &world.request(&post(vector.0["request"].to_string())).await)?;
+    check(
+        vector,
+        &world.request(&post(vector.0["request"].to_string())).await,
+    )?;
     if vector.0["engine_request"].is_null() {
         return if world.engine.attempt_count() == n {
             Ok(())
@@ -152,13 +197,22 @@ async fn every_example_through_the_proxy() {
             }
             for (what, script) in scripts {
                 let played = play(&vector, &world, &next, script).await;
-                wrong.extend(played.err().map(|why| format!("{}{what}: {why}", vector.text("name"))));
+                wrong.extend(
+                    played
+                        .err()
+                        .map(|why| format!("{}{what}: {why}", vector.text("name"))),
+                );
             }
         }
         world.end().await;
     }
     assert!(count >= 37, "only {count} examples");
-    assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n\n")
+    );
 }
 
 /// The same answer of both kinds of engine, however it is cut, is the same bytes.
@@ -169,8 +223,19 @@ async fn fault_u25_both_shapes_give_the_same_bytes_however_they_are_cut() {
     for vector in [one, other] {
         let (world, next) = world(&vector.world()).await;
         for every in [1, 2, 7, 64, 1000] {
-            let played = play(&vector, &world, &next, vector.script(vector.text("input")).split(every)).await;
-            assert_eq!(played, Ok(()), "{} cut after {every} bytes", vector.text("name"));
+            let played = play(
+                &vector,
+                &world,
+                &next,
+                vector.script(vector.text("input")).split(every),
+            )
+            .await;
+            assert_eq!(
+                played,
+                Ok(()),
+                "{} cut after {every} bytes",
+                vector.text("name")
+            );
         }
         world.end().await;
     }

@@ -11,7 +11,8 @@ const DAY: i64 = 24 * 60 * 60;
 /// Returns the path of the library, if it is installed.
 fn library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?;
-    let mut found = folders.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketime.so.1")));
+    let mut found =
+        folders.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketime.so.1")));
     found.find(|path| path.exists())
 }
 
@@ -54,8 +55,12 @@ async fn status(world: &World, id: &str) -> Value {
 async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     let clock = Clock::new(folder.folder());
     let gate = Gate::default();
-    let engine =
-        Engine::in_turn(vec![Script::answer("a", 2), long(&gate), long(&gate), Script::answer("a", 2)]);
+    let engine = Engine::in_turn(vec![
+        Script::answer("a", 2),
+        long(&gate),
+        long(&gate),
+        Script::answer("a", 2),
+    ]);
     let timers = "[timeouts]\nfirst_token = 20\ninter_token = 20\ntotal_stream = 60\nbackground_heartbeat = 0.2\n\
                   [store]\nttl = 600";
     let world = World::start(engine.await, clock.setup(setup, library).config(timers)).await;
@@ -70,7 +75,10 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
         // Checks by the time of a new response that the clock has really changed.
         let answer = object(&world.request(&prompt("m", r#","background":true"#)).await);
         let told = answer["created_at"].as_i64().unwrap() - begun["created_at"].as_i64().unwrap();
-        assert!((jump - 5..=jump + 40).contains(&told), "{told} instead of {jump}");
+        assert!(
+            (jump - 5..=jump + 40).contains(&told),
+            "{told} instead of {jump}"
+        );
         // Several heartbeats, with each of which lost responses are looked for.
         tokio::time::sleep(Duration::from_millis(if jump == DAY { 1_500 } else { 500 })).await;
         assert_eq!(status(&world, stored).await, "completed", "{jump}");
@@ -83,8 +91,14 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     }
     gate.open();
     let rest = String::from_utf8(stream.rest().await).unwrap();
-    assert!(rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"), "{rest}");
-    assert_eq!(ended(world.proxy(), background).await["status"], "completed");
+    assert!(
+        rest.contains("a.1") && rest.ends_with("data: [DONE]\n\n"),
+        "{rest}"
+    );
+    assert_eq!(
+        ended(world.proxy(), background).await["status"],
+        "completed"
+    );
     world.end().await;
 }
 
@@ -95,5 +109,8 @@ async fn fault_o13_a_clock_that_is_set_changes_nothing() {
         return;
     };
     let (memory, file) = (Folder::new(), Folder::new());
-    tokio::join!(jumps(Setup::new(), &memory, &library), jumps(Setup::stored(&file), &file, &library));
+    tokio::join!(
+        jumps(Setup::new(), &memory, &library),
+        jumps(Setup::stored(&file), &file, &library)
+    );
 }

@@ -31,7 +31,12 @@ struct ExitResult {
 /// no exit code.
 fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> ExitResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     prepare(&mut command);
     let mut child = command.spawn().unwrap();
     let mut pipe = BufReader::new(child.stderr.take().unwrap());
@@ -53,7 +58,10 @@ fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> ExitResult {
             child.kill().unwrap();
         }
     }
-    ExitResult { code: child.wait().unwrap().code(), stderr }
+    ExitResult {
+        code: child.wait().unwrap().code(),
+        stderr,
+    }
 }
 
 /// Runs `serve` with this file, on free ports.
@@ -64,14 +72,20 @@ fn serve(config: &str, more: &[&str]) -> ExitResult {
     args.extend(more);
     let ended = run(&args, |_| {});
     // The folder's name differs from run to run.
-    ExitResult { stderr: ended.stderr.replace(&file, "FILE"), ..ended }
+    ExitResult {
+        stderr: ended.stderr.replace(&file, "FILE"),
+        ..ended
+    }
 }
 
 fn check(config: &str) -> ExitResult {
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config);
     let ended = run(&["check", "--config", &file], |_| {});
-    ExitResult { stderr: ended.stderr.replace(&file, "FILE"), ..ended }
+    ExitResult {
+        stderr: ended.stderr.replace(&file, "FILE"),
+        ..ended
+    }
 }
 
 /// Returns every key of the annotated example by its path, with its default.
@@ -82,7 +96,10 @@ fn keys() -> Vec<(Vec<String>, Value)> {
             match value {
                 Value::Table(inner) if !inner.is_empty() => walk(inner, &path, found),
                 Value::Array(items) if items.iter().any(Value::is_table) => {
-                    items.iter().filter_map(Value::as_table).for_each(|inner| walk(inner, &path, found));
+                    items
+                        .iter()
+                        .filter_map(Value::as_table)
+                        .for_each(|inner| walk(inner, &path, found));
                 }
                 value => found.push((path, value.clone())),
             }
@@ -102,13 +119,19 @@ fn keys() -> Vec<(Vec<String>, Value)> {
 /// Returns a configuration with one upstream, and with this value for one key.
 fn with(path: &[String], value: &Value) -> String {
     let engine = Table::from_iter([("url".to_owned(), Value::from("http://127.0.0.1:1"))]);
-    let mut file = Table::from_iter([("upstream".to_owned(), Value::Array(vec![Value::Table(engine)]))]);
+    let mut file = Table::from_iter([(
+        "upstream".to_owned(),
+        Value::Array(vec![Value::Table(engine)]),
+    )]);
     let (last, before) = path.split_last().unwrap();
     let mut place = &mut file;
     for step in before {
         let of_list = ["upstream", "key"].contains(&step.as_str());
-        let empty =
-            if of_list { Value::Array(vec![Value::Table(Table::new())]) } else { Value::Table(Table::new()) };
+        let empty = if of_list {
+            Value::Array(vec![Value::Table(Table::new())])
+        } else {
+            Value::Table(Table::new())
+        };
         place = match place.entry(step.clone()).or_insert(empty) {
             Value::Array(items) => items[0].as_table_mut().unwrap(),
             inner => inner.as_table_mut().unwrap(),
@@ -123,7 +146,9 @@ fn with(path: &[String], value: &Value) -> String {
 
 /// Returns the path of a key as messages write it.
 fn path_text(path: &[String]) -> String {
-    path.join(".").replacen("upstream.", "upstream[0].", 1).replacen("auth.key.", "auth.key[0].", 1)
+    path.join(".")
+        .replacen("upstream.", "upstream[0].", 1)
+        .replacen("auth.key.", "auth.key[0].", 1)
 }
 
 /// Each key with values of the wrong type and with meaningless text: `check` and `serve` report every refused value
@@ -164,12 +189,21 @@ fn fault_o07_each_key_with_a_wrong_value() {
             assert!(ended.stderr.lines().any(is_told), "{name}: {ended:?}");
             for line in ended.stderr.lines() {
                 let (place, why) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
-                let number = place.strip_prefix("FILE:").and_then(|line| line.parse::<usize>().ok());
-                let is_line = number.is_some_and(|number| (1..=text.lines().count()).contains(&number));
-                assert!(is_line && !why.is_empty() && line.len() < 250, "{line}\n{text}");
+                let number = place
+                    .strip_prefix("FILE:")
+                    .and_then(|line| line.parse::<usize>().ok());
+                let is_line =
+                    number.is_some_and(|number| (1..=text.lines().count()).contains(&number));
+                assert!(
+                    is_line && !why.is_empty() && line.len() < 250,
+                    "{line}\n{text}"
+                );
             }
             let in_value = ended.stderr.replace(&format!("{name}.{CANARY}"), "");
-            assert!(!in_value.contains("CANARY") && !in_value.contains("4815162342"), "{name}: {ended:?}");
+            assert!(
+                !in_value.contains("CANARY") && !in_value.contains("4815162342"),
+                "{name}: {ended:?}"
+            );
             if refused == 1 {
                 assert_eq!(serve(&text, &[]), ended, "{text}");
             }
@@ -202,7 +236,10 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
         (format!("upstream = \"{CANARY}\""), 2),
         ("[[upstream]]".to_owned(), 1),
         (format!("[[upstream]]\nurl = \"{CANARY}\""), 1),
-        (format!("[[upstream]]\nurl = \"http://{CANARY}:{CANARY}@a\""), 1),
+        (
+            format!("[[upstream]]\nurl = \"http://{CANARY}:{CANARY}@a\""),
+            1,
+        ),
         (format!("[[upstream]]\nurl = \"ftp://{CANARY}\""), 1),
         (format!("{engine}api_key_file = \"/nowhere/{CANARY}\""), 1),
         (format!("listen = \"0.0.0.0:0\"{engine}"), 1),
@@ -210,11 +247,20 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
         (format!("{key}{key}{engine}"), 1),
         (format!("{key}tenant = \"{CANARY} {CANARY}\"{engine}"), 1),
         (format!("[trace]\nendpoint = \"{CANARY}\"{engine}"), 1),
-        (format!("[trace]\nendpoint = \"http://{CANARY}@a\"{engine}"), 1),
+        (
+            format!("[trace]\nendpoint = \"http://{CANARY}@a\"{engine}"),
+            1,
+        ),
         (format!("[trace]\nsample = 2\ntimeout = 0{engine}"), 2),
         (format!("[store]\nplace = \"{CANARY}:{CANARY}\"{engine}"), 1),
-        (format!("[seal]\nkeys_file = \"/nowhere/{CANARY}\"{engine}"), 1),
-        (format!("[requests]\nmedia_urls = [\"https://{CANARY}\"]{engine}"), 1),
+        (
+            format!("[seal]\nkeys_file = \"/nowhere/{CANARY}\"{engine}"),
+            1,
+        ),
+        (
+            format!("[requests]\nmedia_urls = [\"https://{CANARY}\"]{engine}"),
+            1,
+        ),
         (
             format!(
                 "threads = -1\nlisten = 8\n[limits]\nrequests = 0\n[wire]\nrole_frame = \"{CANARY}\"\n[[upstream]]\nurl = \"{CANARY}\"\nname = 5"
@@ -232,7 +278,10 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
     let ended = run(&["serve", "--config", "/nowhere/samewire.toml"], |_| {});
     assert_eq!(
         (ended.code, ended.stderr.as_str()),
-        (Some(2), "/nowhere/samewire.toml: No such file or directory (os error 2)\n")
+        (
+            Some(2),
+            "/nowhere/samewire.toml: No such file or directory (os error 2)\n"
+        )
     );
 }
 
@@ -245,19 +294,41 @@ fn fault_o08_addresses_that_cannot_be_had() {
         (taken.clone(), "127.0.0.1:0".to_owned(), taken.clone()),
         ("127.0.0.1:0".to_owned(), taken.clone(), taken),
         // Addresses reserved for documentation belong to no machine (RFC 5737, RFC 3849).
-        ("192.0.2.1:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.1:8080".to_owned()),
-        ("[2001:db8::1]:8080".to_owned(), "127.0.0.1:0".to_owned(), "[2001:db8::1]:8080".to_owned()),
+        (
+            "192.0.2.1:8080".to_owned(),
+            "127.0.0.1:0".to_owned(),
+            "192.0.2.1:8080".to_owned(),
+        ),
+        (
+            "[2001:db8::1]:8080".to_owned(),
+            "127.0.0.1:0".to_owned(),
+            "[2001:db8::1]:8080".to_owned(),
+        ),
     ];
     if TcpListener::bind("[::1]:0").is_err() {
-        rows.push(("[::1]:0".to_owned(), "127.0.0.1:0".to_owned(), "[::1]:0".to_owned()));
+        rows.push((
+            "[::1]:0".to_owned(),
+            "127.0.0.1:0".to_owned(),
+            "[::1]:0".to_owned(),
+        ));
     }
     for (listen, admin, named) in rows {
-        let more = ["--listen", &listen, "--admin-listen", &admin, "--insecure-no-auth"];
+        let more = [
+            "--listen",
+            &listen,
+            "--admin-listen",
+            &admin,
+            "--insecure-no-auth",
+        ];
         let ended = serve("[[upstream]]\nurl = \"http://127.0.0.1:1\"\n", &more);
         assert_eq!(ended.code, Some(3), "{listen}, {admin}: {ended:?}");
         let expected = format!("cannot listen on {named}: ");
         assert!(
-            ended.stderr.lines().last().is_some_and(|line| line.starts_with(&expected)),
+            ended
+                .stderr
+                .lines()
+                .last()
+                .is_some_and(|line| line.starts_with(&expected)),
             "{expected}{ended:?}"
         );
     }
@@ -267,28 +338,53 @@ fn fault_o08_addresses_that_cannot_be_had() {
 #[test]
 fn fault_o08_the_same_port_twice() {
     let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
-    for (listen, admin) in [("127.0.0.1:9000", "127.0.0.1:9000"), ("127.0.0.1:9000", "0.0.0.0:9000")] {
+    for (listen, admin) in [
+        ("127.0.0.1:9000", "127.0.0.1:9000"),
+        ("127.0.0.1:9000", "0.0.0.0:9000"),
+    ] {
         let ended = serve(config, &["--listen", listen, "--admin-listen", admin]);
-        let told =
-            format!("--admin-listen: takes the same port as listen ({listen}); give one of them another\n");
-        assert_eq!(ended, ExitResult { code: Some(2), stderr: told });
+        let told = format!(
+            "--admin-listen: takes the same port as listen ({listen}); give one of them another\n"
+        );
+        assert_eq!(
+            ended,
+            ExitResult {
+                code: Some(2),
+                stderr: told
+            }
+        );
     }
-    let ended = serve(config, &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-    assert!(ended.code.is_none() && ended.stderr.contains("listening"), "{ended:?}");
+    let ended = serve(
+        config,
+        &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],
+    );
+    assert!(
+        ended.code.is_none() && ended.stderr.contains("listening"),
+        "{ended:?}"
+    );
 }
 
 /// Every key can be set through the environment, and misspelt variables are reported.
 #[test]
 fn variables_of_the_environment() {
     let folder = Folder::new();
-    let text = "listen = \"127.0.0.1:6\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
+    let text =
+        "listen = \"127.0.0.1:6\"\n[[upstream]]\nurl = \"http://127.0.0.1:1\"\nname = \"file\"\n";
     let file = folder.file("samewire.toml", text);
     let checked = |variables: &[(&str, &str)], more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
         command.args(["check", "--config", &file]).args(more);
-        let output =
-            command.env_clear().envs(variables.iter().copied()).current_dir("/tmp").output().unwrap();
-        let text = if output.status.success() { output.stdout } else { output.stderr };
+        let output = command
+            .env_clear()
+            .envs(variables.iter().copied())
+            .current_dir("/tmp")
+            .output()
+            .unwrap();
+        let text = if output.status.success() {
+            output.stdout
+        } else {
+            output.stderr
+        };
         (output.status.code(), String::from_utf8(text).unwrap())
     };
     let hash = "a".repeat(64);
@@ -304,7 +400,10 @@ fn variables_of_the_environment() {
             ("SAMEWIRE_WIRE__THINK__MODE", "auto"),
             ("SAMEWIRE_TIMEOUTS__CONNECT", "0.5"),
             ("SAMEWIRE_ROOT_PATH", "/llm"),
-            ("SAMEWIRE_CORS__ORIGINS", "https://a.example,https://b.example"),
+            (
+                "SAMEWIRE_CORS__ORIGINS",
+                "https://a.example,https://b.example",
+            ),
             ("SAMEWIRE_AUTH__KEY__0__HASH", &hash),
             ("SAMEWIRE_AUTH__KEY__0__NAME", "7"),
             ("SAMEWIRE_STORE__PLACE", "sqlite:state.db"),
@@ -340,39 +439,94 @@ fn variables_of_the_environment() {
     }
     assert!(!shown.contains("aaaa"), "{shown}");
     for (name, value, told) in [
-        ("SAMEWIRE_UPSTRAEM", CANARY, "unknown variable; is SAMEWIRE_UPSTREAM meant?"),
+        (
+            "SAMEWIRE_UPSTRAEM",
+            CANARY,
+            "unknown variable; is SAMEWIRE_UPSTREAM meant?",
+        ),
         ("SAMEWIRE_COLOUR", CANARY, "unknown variable"),
-        ("SAMEWIRE_LOG_LEVL", CANARY, "unknown variable; is SAMEWIRE_LOG_LEVEL meant?"),
+        (
+            "SAMEWIRE_LOG_LEVL",
+            CANARY,
+            "unknown variable; is SAMEWIRE_LOG_LEVEL meant?",
+        ),
         (
             "SAMEWIRE_LOG",
             "inf",
             "expected one of `off`, `error`, `warn`, `info`, `debug`, `trace`; is info meant?",
         ),
-        ("SAMEWIRE_LOG_FORMAT", CANARY, "expected one of `auto`, `json`, `text`"),
+        (
+            "SAMEWIRE_LOG_FORMAT",
+            CANARY,
+            "expected one of `auto`, `json`, `text`",
+        ),
         (
             "SAMEWIRE_LIMITS__MAX_BODY_BYTE",
             CANARY,
             "unknown variable; is SAMEWIRE_LIMITS__MAX_BODY_BYTES meant?",
         ),
-        ("SAMEWIRE_LIMIT__MAX_TOOLS", CANARY, "unknown variable; is SAMEWIRE_LIMITS__MAX_TOOLS meant?"),
-        ("SAMEWIRE_UPSTREAM__URL", CANARY, "unknown variable; is SAMEWIRE_UPSTREAM__0__URL meant?"),
-        ("SAMEWIRE_UPSTREAM__2__URL", CANARY, "there is no upstream[1]; count from 0, without a gap"),
+        (
+            "SAMEWIRE_LIMIT__MAX_TOOLS",
+            CANARY,
+            "unknown variable; is SAMEWIRE_LIMITS__MAX_TOOLS meant?",
+        ),
+        (
+            "SAMEWIRE_UPSTREAM__URL",
+            CANARY,
+            "unknown variable; is SAMEWIRE_UPSTREAM__0__URL meant?",
+        ),
+        (
+            "SAMEWIRE_UPSTREAM__2__URL",
+            CANARY,
+            "there is no upstream[1]; count from 0, without a gap",
+        ),
         (
             "SAMEWIRE_UPSTREAM__99999999999__URL",
             CANARY,
             "there is no upstream[99999999998]; count from 0, without a gap",
         ),
         ("SAMEWIRE_RELAY__PATHS__0", CANARY, "unknown variable"),
-        ("SAMEWIRE_LIMITS", "{ max_tols = 5 }", "unknown key; is max_tools meant?"),
-        ("SAMEWIRE_LIMITS__MAX_TOOLS", CANARY, "expected a whole number, found a text"),
-        ("SAMEWIRE_LIMITS__MAX_TOOLS", "1000001", "must be at most 1000000"),
-        ("SAMEWIRE_AUTH__KEY__0__HASH", CANARY, "must be 64 hex digits, as samewire key new prints them"),
-        ("SAMEWIRE_LOG__CONTENT", "ture", "expected true or false, found a text; is true meant?"),
-        ("SAMEWIRE_LISTEN", CANARY, "must be an address such as 127.0.0.1:8080"),
-        ("SAMEWIRE_THREADS", "9999", "must be at most 1024; 0: one for each core"),
+        (
+            "SAMEWIRE_LIMITS",
+            "{ max_tols = 5 }",
+            "unknown key; is max_tools meant?",
+        ),
+        (
+            "SAMEWIRE_LIMITS__MAX_TOOLS",
+            CANARY,
+            "expected a whole number, found a text",
+        ),
+        (
+            "SAMEWIRE_LIMITS__MAX_TOOLS",
+            "1000001",
+            "must be at most 1000000",
+        ),
+        (
+            "SAMEWIRE_AUTH__KEY__0__HASH",
+            CANARY,
+            "must be 64 hex digits, as samewire key new prints them",
+        ),
+        (
+            "SAMEWIRE_LOG__CONTENT",
+            "ture",
+            "expected true or false, found a text; is true meant?",
+        ),
+        (
+            "SAMEWIRE_LISTEN",
+            CANARY,
+            "must be an address such as 127.0.0.1:8080",
+        ),
+        (
+            "SAMEWIRE_THREADS",
+            "9999",
+            "must be at most 1024; 0: one for each core",
+        ),
         ("SAMEWIRE_THREADS", CANARY, "must be a whole number"),
     ] {
-        assert_eq!(checked(&[(name, value)], &[]), (Some(2), format!("{name}: {told}\n")));
+        assert_eq!(
+            checked(&[(name, value)], &[]),
+            (Some(2), format!("{name}: {told}\n"))
+        );
     }
 }
 
@@ -394,7 +548,12 @@ fn fault_o08_ports_that_are_not_for_everybody() {
     let ended = run(&args, |command| _ = as_nobody(command));
     if forbidden {
         assert_eq!(ended.code, Some(3), "{ended:?}");
-        assert!(ended.stderr.contains("cannot listen on 127.0.0.1:79: Permission denied"), "{ended:?}");
+        assert!(
+            ended
+                .stderr
+                .contains("cannot listen on 127.0.0.1:79: Permission denied"),
+            "{ended:?}"
+        );
     } else {
         // Listens at that port if permitted, or finds it taken; never listens at another one.
         assert!(
@@ -434,45 +593,84 @@ async fn fault_o09_files_with_keys() {
     for (n, (place, good, empty)) in places.into_iter().enumerate() {
         let config = |path: &Path| match n {
             0 => format!("[[upstream]]\nurl = \"http://127.0.0.1:1\"\napi_key_file = {path:?}"),
-            1 => format!("[seal]\nkeys_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\""),
-            _ => format!("[trace]\nheaders_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\""),
+            1 => {
+                format!("[seal]\nkeys_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\"")
+            }
+            _ => format!(
+                "[trace]\nheaders_file = {path:?}\n[[upstream]]\nurl = \"http://127.0.0.1:1\""
+            ),
         };
-        let file = |name: &str, text: &str, mode: u32| write(&folder, &format!("{n}-{name}"), text, mode);
+        let file =
+            |name: &str, text: &str, mode: u32| write(&folder, &format!("{n}-{name}"), text, mode);
         let open = "everybody on this machine can read or change the file (mode ";
         let linked = folder.path(&format!("{n}-link"));
         let target = file("linked", good, 0o644);
         symlink(&target, &linked).unwrap();
         for (path, why) in [
-            (folder.path("missing"), "the file cannot be read: No such file"),
+            (
+                folder.path("missing"),
+                "the file cannot be read: No such file",
+            ),
             (broken.clone(), "the file cannot be read: No such file"),
-            (folder.folder().to_owned(), "the file cannot be read: Is a directory"),
+            (
+                folder.folder().to_owned(),
+                "the file cannot be read: Is a directory",
+            ),
             (file("empty", "", 0o600), empty),
             (file("blank", " \n\n", 0o600), empty),
-            (file("odd", "\u{0}\u{1}", 0o600), if n == 1 { "line 1: an id and a key" } else { empty }),
+            (
+                file("odd", "\u{0}\u{1}", 0o600),
+                if n == 1 {
+                    "line 1: an id and a key"
+                } else {
+                    empty
+                },
+            ),
             (file("open", good, 0o644), open),
             (file("open-to-change", good, 0o602), open),
             (linked.clone(), open),
         ] {
             let ended = serve(&config(&path), &[]);
             assert_eq!(ended.code, Some(2), "{path:?}: {ended:?}");
-            let told = ended.stderr.split_once(": ").filter(|(line, _)| line.starts_with("FILE:"));
-            let is_told = told.is_some_and(|(_, told)| told.starts_with(&format!("{place}: {why}")));
+            let told = ended
+                .stderr
+                .split_once(": ")
+                .filter(|(line, _)| line.starts_with("FILE:"));
+            let is_told =
+                told.is_some_and(|(_, told)| told.starts_with(&format!("{place}: {why}")));
             assert!(is_told, "{place} {why}: {ended:?}");
-            assert!(ended.stderr.lines().count() == 1 && !ended.stderr.contains("CANARY"), "{ended:?}");
-            assert!(!ended.stderr.contains(folder.folder().to_str().unwrap()), "{ended:?}");
+            assert!(
+                ended.stderr.lines().count() == 1 && !ended.stderr.contains("CANARY"),
+                "{ended:?}"
+            );
+            assert!(
+                !ended.stderr.contains(folder.folder().to_str().unwrap()),
+                "{ended:?}"
+            );
         }
         let bytes = file("no-text", "", 0o600);
         std::fs::write(&bytes, [0xff, 0xfe]).unwrap();
         let ended = serve(&config(&bytes), &[]);
         assert!(
-            ended.code == Some(2) && ended.stderr.contains(&format!(": {place}: the file cannot be read")),
+            ended.code == Some(2)
+                && ended
+                    .stderr
+                    .contains(&format!(": {place}: the file cannot be read")),
             "{ended:?}"
         );
         // As Kubernetes mounts secrets: a symbolic link to a file that the group may read.
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o440)).unwrap();
-        for path in [file("mine", good, 0o600), file("readable", good, 0o400), linked] {
+        for path in [
+            file("mine", good, 0o600),
+            file("readable", good, 0o400),
+            linked,
+        ] {
             let ended = check(&config(&path));
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{path:?}");
+            assert_eq!(
+                (ended.code, ended.stderr.as_str()),
+                (Some(0), ""),
+                "{path:?}"
+            );
         }
     }
 }
@@ -482,16 +680,36 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
     let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let ended = serve(config, &["--listen", listen]);
-        assert!(ended.code == Some(2) && ended.stderr.starts_with("--listen: "), "{listen}: {ended:?}");
+        assert!(
+            ended.code == Some(2) && ended.stderr.starts_with("--listen: "),
+            "{listen}: {ended:?}"
+        );
         assert!(ended.stderr.contains("--insecure-no-auth"), "{ended:?}");
     }
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config);
-    let args = ["serve", "--config", &file, "--listen", "0.0.0.0:0", "--admin-listen", "127.0.0.1:0"];
-    let variable = run(&args, |command| _ = command.env("SAMEWIRE_INSECURE_NO_AUTH", "maybe"));
-    assert_eq!((variable.code, variable.stderr.lines().count()), (Some(2), 2), "{variable:?}");
+    let args = [
+        "serve",
+        "--config",
+        &file,
+        "--listen",
+        "0.0.0.0:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+    ];
+    let variable = run(&args, |command| {
+        _ = command.env("SAMEWIRE_INSECURE_NO_AUTH", "maybe")
+    });
+    assert_eq!(
+        (variable.code, variable.stderr.lines().count()),
+        (Some(2), 2),
+        "{variable:?}"
+    );
     let open = run(&[&args[..], &["--insecure-no-auth"]].concat(), |_| {});
-    assert!(open.code.is_none() && open.stderr.contains("listening"), "{open:?}");
+    assert!(
+        open.code.is_none() && open.stderr.contains("listening"),
+        "{open:?}"
+    );
 }
 
 /// Other processes of the same user cannot read the process's memory: its `/proc` files belong to root.
@@ -500,8 +718,12 @@ async fn memory_is_hidden_from_other_processes() {
     let owner = |pid: u32| std::fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid());
     let start = |command: &mut Command| {
         let who = as_nobody(command);
-        let child =
-            command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         (child.unwrap(), who)
     };
     // Another program for comparison.
@@ -532,8 +754,14 @@ async fn memory_is_hidden_from_other_processes() {
 }
 
 /// Environment variables that name a proxy.
-const PROXIES: [&str; 6] =
-    ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+const PROXIES: [&str; 6] = [
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+];
 
 /// Requests, probes and traces go to the configured addresses, never through a proxy of the environment.
 #[tokio::test]
@@ -547,16 +775,23 @@ async fn fault_o28_proxies_of_the_environment_are_not_used() {
     for name in PROXIES {
         setup = setup.environment(name, &recording.url());
     }
-    setup = setup.environment("NO_PROXY", "").environment("no_proxy", "");
+    setup = setup
+        .environment("NO_PROXY", "")
+        .environment("no_proxy", "");
     let world = World::plain(setup).await;
     assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(world.get("/v1/models").await.head.status, 200);
     until("three probes and spans", || {
-        world.engine.probes().len() >= 3 && !(cfg!(feature = "otlp") && collector.attempt_count() == 0)
+        world.engine.probes().len() >= 3
+            && !(cfg!(feature = "otlp") && collector.attempt_count() == 0)
     })
     .await;
     assert_eq!(
-        (recording.attempt_count(), recording.probes().len(), recording.open_connections()),
+        (
+            recording.attempt_count(),
+            recording.probes().len(),
+            recording.open_connections()
+        ),
         (0, 0, 0)
     );
     world.end().await;
@@ -583,12 +818,26 @@ async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
     as_nobody(&mut command);
     let mut samewire = Samewire::spawn_as(command);
     samewire.wait_until_it_listens().await;
-    assert_eq!(within("an answer", Request::stream("").answer(samewire.proxy)).await.head.status, 200);
+    assert_eq!(
+        within("an answer", Request::stream("").answer(samewire.proxy))
+            .await
+            .head
+            .status,
+        200
+    );
     let response = Request::post("/v1/responses", r#"{"model":"m","input":"a"}"#);
     response.answer(samewire.proxy).await.with_status(200);
-    assert!(samewire.metrics().await.contains("process_open_fds"), "it may look at itself");
+    assert!(
+        samewire.metrics().await.contains("process_open_fds"),
+        "it may look at itself"
+    );
     samewire.signal("TERM");
-    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{:#?}", samewire.logs());
+    assert_eq!(
+        samewire.exit(PATIENCE).await.code(),
+        Some(0),
+        "{:#?}",
+        samewire.logs()
+    );
 }
 
 /// llama.cpp listens by default on the port that samewire uses, so an upstream can be samewire itself.
@@ -608,7 +857,11 @@ fn fault_u55_an_upstream_where_samewire_itself_listens() {
         let ended = check(&file(listen, url));
         assert_eq!(ended.code, Some(2), "{listen} {url}: {}", ended.stderr);
         let said = "upstream[0].url: samewire itself listens there";
-        assert!(ended.stderr.contains(said), "{listen} {url}: {}", ended.stderr);
+        assert!(
+            ended.stderr.contains(said),
+            "{listen} {url}: {}",
+            ended.stderr
+        );
     }
     for (listen, url) in [
         ("127.0.0.1:8080", "http://127.0.0.1:8081"),

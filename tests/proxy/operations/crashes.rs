@@ -37,7 +37,10 @@ async fn send(client: &mut Client, request: &Request) -> Option<String> {
     if !client.try_send(&request.bytes()).await {
         return None;
     }
-    let answer = client.try_answer().await.filter(|answer| answer.ended == Ended::Length)?;
+    let answer = client
+        .try_answer()
+        .await
+        .filter(|answer| answer.ended == Ended::Length)?;
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     Some(answer.text().to_owned())
 }
@@ -57,18 +60,34 @@ impl Observations {
 
     fn open(&self) -> Vec<String> {
         let told = self.told.borrow();
-        told.iter().filter(|(_, told)| told.end.is_none()).map(|(id, _)| id.clone()).collect()
+        told.iter()
+            .filter(|(_, told)| told.end.is_none())
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
     /// Creates responses until the process dies. The id of the last confirmed one is left in `latest`.
-    async fn create(&self, mut client: Client, mut random: StdRng, latest: &RefCell<Option<String>>) {
+    async fn create(
+        &self,
+        mut client: Client,
+        mut random: StdRng,
+        latest: &RefCell<Option<String>>,
+    ) {
         loop {
             let number = self.asked.replace(self.asked.get() + 1);
             let takes = Duration::from_millis(random.random_range(0..200));
             let takes = random.random_ratio(2, 3).then_some(takes);
-            let Some(text) = send(&mut client, &numbered_request(number, takes)).await else { return };
+            let Some(text) = send(&mut client, &numbered_request(number, takes)).await else {
+                return;
+            };
             let id = parsed(&text)["id"].as_str().unwrap().to_owned();
-            let known = self.told.borrow_mut().insert(id.clone(), Observed { number, ..Observed::default() });
+            let known = self.told.borrow_mut().insert(
+                id.clone(),
+                Observed {
+                    number,
+                    ..Observed::default()
+                },
+            );
             assert!(known.is_none(), "{id} is made twice");
             latest.replace(Some(id));
             tokio::time::sleep(Duration::from_millis(random.random_range(10..120))).await;
@@ -83,7 +102,9 @@ impl Observations {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
-        if !client.try_send(&at(&id, "?stream=true").bytes()).await || client.try_head().await.is_none() {
+        if !client.try_send(&at(&id, "?stream=true").bytes()).await
+            || client.try_head().await.is_none()
+        {
             return;
         }
         let mut text = Vec::new();
@@ -103,7 +124,9 @@ impl Observations {
         ids.shuffle(&mut random);
         let open = self.open();
         for id in open.iter().chain(ids.iter().take(20)) {
-            let Some(text) = send(&mut client, &at(id, "")).await else { return };
+            let Some(text) = send(&mut client, &at(id, "")).await else {
+                return;
+            };
             self.observe(id, &text);
         }
     }
@@ -112,12 +135,17 @@ impl Observations {
     async fn run_until_killed(&self, life: Samewire, random: &mut StdRng) {
         let mut clients = Vec::new();
         for _ in 0..4 {
-            clients.push((Client::connect(life.proxy).await, StdRng::seed_from_u64(random.random())));
+            clients.push((
+                Client::connect(life.proxy).await,
+                StdRng::seed_from_u64(random.random()),
+            ));
         }
         let reader = Client::connect(life.proxy).await;
         let latest = RefCell::default();
         let (checker, checks) = clients.pop().unwrap();
-        let creating = clients.into_iter().map(|(client, random)| self.create(client, random, &latest));
+        let creating = clients
+            .into_iter()
+            .map(|(client, random)| self.create(client, random, &latest));
         let pause = Duration::from_millis(random.random_range(0..400));
         let killed = async {
             tokio::time::sleep(pause).await;
@@ -130,8 +158,12 @@ impl Observations {
                 () = tokio::time::sleep(pause + PATIENCE / 10) => {}
             }
         };
-        let _ =
-            tokio::join!(futures::future::join_all(creating), self.check(checker, checks), reading, killed);
+        let _ = tokio::join!(
+            futures::future::join_all(creating),
+            self.check(checker, checks),
+            reading,
+            killed
+        );
     }
 }
 
@@ -145,17 +177,36 @@ async fn check_final(proxy: SocketAddr, id: &str, told: &Observed, random: &mut 
     };
     if last == "response.failed" {
         assert_eq!(object["error"]["code"], "server_error");
-        assert!(object["error"]["message"].as_str().unwrap().contains("[replica_lost]"), "{object}");
+        assert!(
+            object["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("[replica_lost]"),
+            "{object}"
+        );
     }
     let events = follow(proxy, at(id, "?stream=true")).await;
     sound(&events, 0, last);
     assert_eq!(events.last().unwrap()["response"], object);
-    assert_eq!(events[..told.events.len()], told.events, "events once read stay");
-    let deltas: String = events.iter().filter_map(|event| event["delta"].as_str()).collect();
-    let text = object["output"][0]["content"][0]["text"].as_str().unwrap_or_default();
+    assert_eq!(
+        events[..told.events.len()],
+        told.events,
+        "events once read stay"
+    );
+    let deltas: String = events
+        .iter()
+        .filter_map(|event| event["delta"].as_str())
+        .collect();
+    let text = object["output"][0]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_default();
     assert_eq!(text, deltas, "the deltas are in the object");
     let after = random.random_range(0..events.len());
-    let rest = follow(proxy, at(id, &format!("?stream=true&starting_after={after}"))).await;
+    let rest = follow(
+        proxy,
+        at(id, &format!("?stream=true&starting_after={after}")),
+    )
+    .await;
     assert_eq!(rest, events[after + 1..]);
 }
 
@@ -164,7 +215,11 @@ async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
     let start = Instant::now();
     let mut client = Client::connect(proxy).await;
     let table = rusqlite::Connection::open(folder.path("store.db")).unwrap();
-    let count = |sql: &str| table.query_row(sql, (), |row| row.get::<_, i64>(0)).unwrap();
+    let count = |sql: &str| {
+        table
+            .query_row(sql, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
     loop {
         let mut open = promises.open();
         for id in &open {
@@ -181,7 +236,10 @@ async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
                 AS e WHERE e.holder = r.id AND e.tenant = r.tenant AND e.seq < r.events)";
     assert_eq!(count(gaps), 0);
     assert_eq!(count("SELECT COUNT(*) FROM pragma_foreign_key_check"), 0);
-    assert_eq!(table.query_row("PRAGMA integrity_check", (), |row| row.get(0)), Ok("ok".to_owned()));
+    assert_eq!(
+        table.query_row("PRAGMA integrity_check", (), |row| row.get(0)),
+        Ok("ok".to_owned())
+    );
 }
 
 /// Checks that the engine received each request at most once, whatever died, and that no generation is left over.
@@ -192,10 +250,20 @@ fn sent_once(engine: &Engine, promises: &Observations) {
     for attempt in asked_for(engine) {
         asked[attempt.0] += 1;
     }
-    assert!(asked.iter().all(|times| *times <= 1) && attempts <= asked.len(), "{asked:?}");
+    assert!(
+        asked.iter().all(|times| *times <= 1) && attempts <= asked.len(),
+        "{asked:?}"
+    );
     for told in promises.told.borrow().values() {
-        let completed = told.end.as_ref().is_some_and(|end| parsed(end)["status"] == "completed");
-        assert!(!completed || asked[told.number] == 1, "number {}", told.number);
+        let completed = told
+            .end
+            .as_ref()
+            .is_some_and(|end| parsed(end)["status"] == "completed");
+        assert!(
+            !completed || asked[told.number] == 1,
+            "number {}",
+            told.number
+        );
     }
 }
 
@@ -213,7 +281,9 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
             tokio::time::sleep(Duration::from_millis(random.random_range(0..150))).await;
             drop(life);
         } else {
-            promises.run_until_killed(Samewire::start(&setup).await, &mut random).await;
+            promises
+                .run_until_killed(Samewire::start(&setup).await, &mut random)
+                .await;
         }
     }
     let last = Samewire::start(&setup).await;
@@ -226,8 +296,15 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
         lost += usize::from(parsed(told.end.as_ref().unwrap())["status"] == "failed");
     }
     println!("{} responses, {lost} lost", told.len());
-    assert!(lost > KILLS / 10 && told.len() - lost > KILLS / 10, "{lost} of {} lost", told.len());
-    assert!(told.values().any(|told| told.end.is_some() && told.events.len() > 3));
+    assert!(
+        lost > KILLS / 10 && told.len() - lost > KILLS / 10,
+        "{lost} of {} lost",
+        told.len()
+    );
+    assert!(
+        told.values()
+            .any(|told| told.end.is_some() && told.events.len() > 3)
+    );
 }
 
 /// Hundreds of responses left by one killed process are closed soon.
@@ -247,7 +324,8 @@ async fn fault_o16_hundreds_are_closed_soon() {
             previous: None,
             conversation: None,
             request: "{}".into(),
-            response: format!(r#"{{"id":"{id}","status":"queued","output":[],"error":null}}"#).into(),
+            response: format!(r#"{{"id":"{id}","status":"queued","output":[],"error":null}}"#)
+                .into(),
             input: Vec::new(),
             output: Vec::new(),
         };
@@ -259,6 +337,11 @@ async fn fault_o16_hundreds_are_closed_soon() {
     let _life = Samewire::start(&Setup::stored(&folder).in_front_of(&engine)).await;
     let table = rusqlite::Connection::open(folder.path("store.db")).unwrap();
     let open = "SELECT COUNT(*) FROM samewire_records WHERE state < 2";
-    let none = || table.query_row(open, (), |row| row.get::<_, i64>(0)).unwrap() == 0;
+    let none = || {
+        table
+            .query_row(open, (), |row| row.get::<_, i64>(0))
+            .unwrap()
+            == 0
+    };
     until("all are closed", none).await;
 }

@@ -28,8 +28,10 @@ fn setup() -> Setup {
 }
 
 /// Faults that an engine may have in an attempt.
-const FAULTS: [&str; 13] =
-    ["none", "rst", "fin", "cut", "end", "abort", "error", "garbage", "push", "500", "400", "hang", "slow"];
+const FAULTS: [&str; 13] = [
+    "none", "rst", "fin", "cut", "end", "abort", "error", "garbage", "push", "500", "400", "hang",
+    "slow",
+];
 
 /// Parses `NAME.FAULT.AT.TIMES`: the fault occurs after `AT` tokens, in the first `TIMES` attempts.
 fn parse_fault(text: &str) -> (&str, &str, usize, usize) {
@@ -37,7 +39,12 @@ fn parse_fault(text: &str) -> (&str, &str, usize, usize) {
     let mut parts = rest.split('"').next().expect("split gives one").split('.');
     let mut part = || parts.next().expect("four parts");
     let (name, fault) = (part(), part());
-    (name, fault, part().parse().expect("a number"), part().parse().expect("a number"))
+    (
+        name,
+        fault,
+        part().parse().expect("a number"),
+        part().parse().expect("a number"),
+    )
 }
 
 /// Engines that each request reached, attempt by attempt.
@@ -57,8 +64,12 @@ fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
     if n >= times {
         return good().stop();
     }
-    let refused =
-        |status: &str| Script::new().json(status, r#"{"error":{"message":"no","type":"t","code":null}}"#);
+    let refused = |status: &str| {
+        Script::new().json(
+            status,
+            r#"{"error":{"message":"no","type":"t","code":null}}"#,
+        )
+    };
     match fault {
         "none" => good().stop(),
         "rst" => Script::new().rst(),
@@ -66,7 +77,10 @@ fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
         "cut" => cut().rst(),
         "end" => cut().end(),
         "abort" => cut().finish("abort").done().end(),
-        "error" => cut().ev(r#"{"error":{"message":"no","type":"t","code":500}}"#).done().end(),
+        "error" => cut()
+            .ev(r#"{"error":{"message":"no","type":"t","code":500}}"#)
+            .done()
+            .end(),
         "garbage" => cut().ev("{\"id\":").hang(),
         "push" => refused("429 Too Many Requests"),
         "500" => refused("500 Internal Server Error"),
@@ -93,12 +107,19 @@ async fn fleet(counts: &Counts) -> World {
 
 /// Returns the number of descriptors of the process.
 pub fn descriptors(world: &World) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", world.samewire.pid())).expect("it lives").count()
+    std::fs::read_dir(format!("/proc/{}/fd", world.samewire.pid()))
+        .expect("it lives")
+        .count()
 }
 
 /// Checks that everything is as it was: no work, no connection and no permit is left over.
 pub async fn is_as_before(world: &World, before: usize) {
-    until("no generation", || world.engines().all(|engine| engine.active_generations() == 0)).await;
+    until("no generation", || {
+        world
+            .engines()
+            .all(|engine| engine.active_generations() == 0)
+    })
+    .await;
     world.samewire.metrics().await;
     until("the descriptors are back", || descriptors(world) <= before).await;
 }
@@ -107,9 +128,17 @@ pub async fn is_as_before(world: &World, before: usize) {
 async fn all_permits_are_there(world: &World) {
     let mut clients = Vec::new();
     for n in 0..=PERMITS {
-        let mut client = world.send(&Request::stream(&format!(r#","user":"permit{n}.hold.1.9""#))).await;
+        let mut client = world
+            .send(&Request::stream(&format!(
+                r#","user":"permit{n}.hold.1.9""#
+            )))
+            .await;
         let head = client.head().await;
-        assert_eq!(head.status, if n < PERMITS { 200 } else { 503 }, "{n} at once");
+        assert_eq!(
+            head.status,
+            if n < PERMITS { 200 } else { 503 },
+            "{n} at once"
+        );
         clients.push(client);
     }
 }
@@ -130,13 +159,31 @@ impl RandomClient {
         let fault = FAULTS[random.random_range(0..FAULTS.len())];
         let (at, always) = (random.random_range(0..TOKENS), random.random_ratio(1, 4));
         let name = format!("w{n}x{:x}", random.random_range(0..u32::MAX));
-        let user = format!(r#","user":"{name}.{fault}.{at}.{}""#, if always { 9 } else { 1 });
+        let user = format!(
+            r#","user":"{name}.{fault}.{at}.{}""#,
+            if always { 9 } else { 1 }
+        );
         let request = Request::stream(&user);
-        let manner = if random.random_ratio(1, 2) { CloseKind::Fin } else { CloseKind::Rst };
-        let leaves = random.random_ratio(1, 2).then(|| (random.random_range(0..40_000), manner));
+        let manner = if random.random_ratio(1, 2) {
+            CloseKind::Fin
+        } else {
+            CloseKind::Rst
+        };
+        let leaves = random
+            .random_ratio(1, 2)
+            .then(|| (random.random_range(0..40_000), manner));
         let length = request.bytes().len();
-        let part = random.random_ratio(1, 12).then(|| random.random_range(0..length));
-        Self { request, name, fault, always, leaves, part }
+        let part = random
+            .random_ratio(1, 12)
+            .then(|| random.random_range(0..length));
+        Self {
+            request,
+            name,
+            fault,
+            always,
+            leaves,
+            part,
+        }
     }
 
     /// Sends the request, and leaves or checks the answer. Returns true if another engine made up for a fault, and
@@ -148,24 +195,46 @@ impl RandomClient {
             bytes.truncate(part);
         }
         client.send(&bytes).await;
-        if let Some((after, manner)) = self.leaves.or_else(|| self.part.map(|_| (20_000, CloseKind::Rst))) {
+        if let Some((after, manner)) = self
+            .leaves
+            .or_else(|| self.part.map(|_| (20_000, CloseKind::Rst)))
+        {
             tokio::time::sleep(Duration::from_micros(after)).await;
             client.leave(manner);
             return None;
         }
         let answer = client.answer().await;
-        let asked = counts.lock().expect("no panic").get(&self.name).cloned().unwrap_or_default();
+        let asked = counts
+            .lock()
+            .expect("no panic")
+            .get(&self.name)
+            .cloned()
+            .unwrap_or_default();
         self.check(&answer, &asked)
     }
 
     /// Checks that the answer is a part of this request's own answer, from the last attempt only.
     fn check(&self, answer: &Answer, asked: &[usize]) -> Option<bool> {
         let (name, fault, text) = (&self.name, self.fault, answer.text());
-        let what = || format!("{name}, {fault}, always {}, engines {asked:?}: {text}", self.always);
+        let what = || {
+            format!(
+                "{name}, {fault}, always {}, engines {asked:?}: {text}",
+                self.always
+            )
+        };
         let engines: HashSet<usize> = asked.iter().copied().collect();
         // A kept connection that had just been closed is replaced once, at the same engine.
         assert!(asked.len() <= engines.len() + 1, "{}", what());
-        assert!(engines.len() <= if ["rst", "fin"].contains(&fault) { 2 } else { MAX_ENGINES }, "{}", what());
+        assert!(
+            engines.len()
+                <= if ["rst", "fin"].contains(&fault) {
+                    2
+                } else {
+                    MAX_ENGINES
+                },
+            "{}",
+            what()
+        );
         if answer.head.status != 200 {
             let code = answer.fault().code;
             // All engines may have requested a pause.
@@ -184,10 +253,20 @@ impl RandomClient {
             .map(|rest| rest.split(" \"").next().expect("split gives one"))
             .collect();
         for (n, token) in tokens.iter().enumerate() {
-            assert_eq!(*token, format!("{name}-{}-.{n}", asked.len() - 1), "{}", what());
+            assert_eq!(
+                *token,
+                format!("{name}-{}-.{n}", asked.len() - 1),
+                "{}",
+                what()
+            );
         }
         let complete = text.ends_with("data: [DONE]\n\n");
-        assert_eq!(complete, text.contains(r#""finish_reason":"stop""#), "{}", what());
+        assert_eq!(
+            complete,
+            text.contains(r#""finish_reason":"stop""#),
+            "{}",
+            what()
+        );
         assert_eq!(complete, !text.contains("event: error\n"), "{}", what());
         assert!(!complete || tokens.len() == TOKENS, "{}", what());
         let due = ["none", "slow"].contains(&fault) || asked.len() > 1 && !self.always;
@@ -197,7 +276,9 @@ impl RandomClient {
 }
 
 fn seconds(default: u64) -> Duration {
-    let given = std::env::var("SAMEWIRE_TEST_SECONDS").ok().and_then(|text| text.parse().ok());
+    let given = std::env::var("SAMEWIRE_TEST_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(default))
 }
 
@@ -257,21 +338,32 @@ async fn leaving_at_any_moment_leaves_nothing() {
     ] {
         let mut clients = JoinSet::new();
         for step in 0..STEPS {
-            let (proxy, user) =
-                (world.proxy(), format!(r#","user":"l{fault}{times}s{step}.{fault}.2.{times}""#));
-            let after = Duration::from_micros(life * 1_000 * step / STEPS + random.random_range(0..500));
+            let (proxy, user) = (
+                world.proxy(),
+                format!(r#","user":"l{fault}{times}s{step}.{fault}.2.{times}""#),
+            );
+            let after =
+                Duration::from_micros(life * 1_000 * step / STEPS + random.random_range(0..500));
             let streaming = step % 4 != 0;
             clients.spawn(async move {
                 // Spread over time, and never more than can be served at once.
                 tokio::time::sleep(Duration::from_millis(step * 12)).await;
                 let mut client = Client::connect(proxy).await;
-                let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
+                let request = if streaming {
+                    Request::stream(&user)
+                } else {
+                    Request::plain(&user)
+                };
                 let bytes = request.bytes();
                 let (head, rest) = bytes.split_at(bytes.len() / 2);
                 client.send(head).await;
                 client.send(rest).await;
                 tokio::time::sleep(after).await;
-                client.leave(if step % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst });
+                client.leave(if step % 2 == 0 {
+                    CloseKind::Fin
+                } else {
+                    CloseKind::Rst
+                });
             });
         }
         while let Some(left) = clients.join_next().await {

@@ -16,7 +16,9 @@ fn name_of(text: &str) -> &str {
 #[tokio::test]
 async fn five_hundred_streams_are_complete_and_not_mixed() {
     let engine = Engine::answering(|attempt| {
-        Script::stream().tok(name_of(attempt.text()), TOKENS, Duration::from_millis(20)).stop()
+        Script::stream()
+            .tok(name_of(attempt.text()), TOKENS, Duration::from_millis(20))
+            .stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let proxy = world.proxy();
@@ -24,7 +26,9 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
     for n in 0..STREAMS {
         streams.spawn(async move {
             let name = format!("stream-{n}-{}", n * 7919);
-            let answer = Request::stream(&format!(r#","user":"{name}""#)).answer(proxy).await;
+            let answer = Request::stream(&format!(r#","user":"{name}""#))
+                .answer(proxy)
+                .await;
             (name, answer)
         });
     }
@@ -33,10 +37,17 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
     while let Some(joined) = streams.join_next().await {
         let (name, answer): (String, Answer) = joined.expect("no panic");
         most = most.max(streams.len());
-        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{name}");
+        assert_eq!(
+            (answer.head.status, answer.ended),
+            (200, Ended::LastChunk),
+            "{name}"
+        );
         assert_eq!(answer.text(), Canonical::answer(&name, TOKENS).text());
     }
-    println!("{STREAMS} streams of {TOKENS} tokens in {:?}", start.elapsed());
+    println!(
+        "{STREAMS} streams of {TOKENS} tokens in {:?}",
+        start.elapsed()
+    );
     world.end_after(STREAMS).await;
 }
 
@@ -52,14 +63,21 @@ async fn a_rush_of_connections_loses_none() {
     world.samewire.signal("STOP");
     for _ in 0..CONNECTIONS {
         // The last one waits until the others are served.
-        let mut client = Client::connect(world.proxy()).await.with_patience(8 * PATIENCE);
-        client.send(&Request::get("/v1/nothing").bytes().repeat(REQUESTS)).await;
+        let mut client = Client::connect(world.proxy())
+            .await
+            .with_patience(8 * PATIENCE);
+        client
+            .send(&Request::get("/v1/nothing").bytes().repeat(REQUESTS))
+            .await;
         clients.push(client);
     }
     world.samewire.signal("CONT");
     for (n, client) in clients.iter_mut().enumerate() {
         for _ in 0..REQUESTS {
-            let answer = client.try_answer().await.unwrap_or_else(|| panic!("connection {n} was dropped"));
+            let answer = client
+                .try_answer()
+                .await
+                .unwrap_or_else(|| panic!("connection {n} was dropped"));
             assert_eq!(answer.head.status, 404);
         }
     }
@@ -70,16 +88,24 @@ async fn a_rush_of_connections_loses_none() {
 #[tokio::test]
 async fn fault_c25_churn_leaves_nothing_behind() {
     let engine = Engine::answering(|attempt| {
-        Script::stream().tok(name_of(attempt.text()), 20, Duration::from_millis(1)).stop()
+        Script::stream()
+            .tok(name_of(attempt.text()), 20, Duration::from_millis(1))
+            .stop()
     });
     let world = World::start(engine.await, Setup::new()).await;
     let proxy = world.proxy();
     let mut clients = JoinSet::new();
     for n in 0..300_u64 {
         clients.spawn(async move {
-            let client = Request::stream(&format!(r#","user":"churn-{n}""#)).send(proxy).await;
+            let client = Request::stream(&format!(r#","user":"churn-{n}""#))
+                .send(proxy)
+                .await;
             tokio::time::sleep(Duration::from_micros(n * 7919 % 30_000)).await;
-            let manner = if n % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
+            let manner = if n % 2 == 0 {
+                CloseKind::Fin
+            } else {
+                CloseKind::Rst
+            };
             client.leave(manner);
         });
     }
@@ -105,10 +131,24 @@ async fn fault_u45b_small_writes_are_not_held_back() {
     times.sort();
     // Of three in four, some time is the machine's, where tests run beside each other.
     let (some, median) = (times[ROUNDS / 4], times[ROUNDS / 2]);
-    println!("first token on a reused connection: median {median:?}, worst {:?}", times[ROUNDS - 1]);
-    assert!(some < Duration::from_millis(35), "{some:?}: a delayed acknowledgement costs 40 ms");
-    let connections = world.engine.attempts().iter().filter(|attempt| !attempt.reused).count();
-    assert!(connections < ROUNDS / 10, "upstream connections are reused: {connections} of {ROUNDS} were new");
+    println!(
+        "first token on a reused connection: median {median:?}, worst {:?}",
+        times[ROUNDS - 1]
+    );
+    assert!(
+        some < Duration::from_millis(35),
+        "{some:?}: a delayed acknowledgement costs 40 ms"
+    );
+    let connections = world
+        .engine
+        .attempts()
+        .iter()
+        .filter(|attempt| !attempt.reused)
+        .count();
+    assert!(
+        connections < ROUNDS / 10,
+        "upstream connections are reused: {connections} of {ROUNDS} were new"
+    );
     world.end().await;
 }
 
@@ -131,7 +171,11 @@ async fn what_running_responses_have_said_is_in_memory_once() {
     }
     let script = script
         .wait(&gate)
-        .ev(&crate::responses::over_chat::chunk("chatcmpl-1", "{}", "\"stop\""))
+        .ev(&crate::responses::over_chat::chunk(
+            "chatcmpl-1",
+            "{}",
+            "\"stop\"",
+        ))
         .done()
         .end();
     // Each stream pauses until the last one has been read.

@@ -10,7 +10,12 @@ const BINARY: &str = env!("CARGO_BIN_EXE_samewire");
 
 /// Returns the log line of the request with this id.
 async fn line(samewire: &Samewire, request_id: &str) -> Value {
-    let find = || samewire.request_lines().into_iter().find(|line| line.contains(request_id));
+    let find = || {
+        samewire
+            .request_lines()
+            .into_iter()
+            .find(|line| line.contains(request_id))
+    };
     until("the request's line", || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
@@ -50,12 +55,26 @@ async fn the_line_of_a_request_says_what_was_asked_and_what_became_of_it() {
         "attempts": 1, "upstreams": null, "error": null, "param": null, "engine_status": null, "engine_error": null,
         "peer": null
     });
-    let names: Vec<_> = expected.as_object().unwrap().keys().map(String::as_str).collect();
+    let names: Vec<_> = expected
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(members(&line, &names), expected, "{line}");
     let rules = line["rules"].as_str().unwrap();
-    let sum: u64 =
-        rules.split(", ").map(|rule| rule.split(' ').nth(1).map_or(1, |times| times.parse().unwrap())).sum();
-    assert!(rules.split(", ").any(|rule| rule.starts_with("role_")) || sum > 0, "{rules}");
+    let sum: u64 = rules
+        .split(", ")
+        .map(|rule| {
+            rule.split(' ')
+                .nth(1)
+                .map_or(1, |times| times.parse().unwrap())
+        })
+        .sum();
+    assert!(
+        rules.split(", ").any(|rule| rule.starts_with("role_")) || sum > 0,
+        "{rules}"
+    );
     assert_eq!(line["rewrites"], sum, "{rules}");
     world.end().await;
 }
@@ -63,22 +82,32 @@ async fn the_line_of_a_request_says_what_was_asked_and_what_became_of_it() {
 #[tokio::test]
 async fn refusals_of_samewires_own_say_why() {
     let world = World::plain(Setup::new()).await;
-    let bad = Request::chat(r#"{"model":"m","messages":[{"role":"user","content":"CANARY"}],"n":0}"#);
+    let bad =
+        Request::chat(r#"{"model":"m","messages":[{"role":"user","content":"CANARY"}],"n":0}"#);
     world.request(&named(bad, "bad-1")).await;
     let of_value = line(&world.samewire, "bad-1").await;
     assert_members(&of_value, &json!({"status": 400, "param": "n"}));
-    assert!(of_value["error"].as_str().unwrap().contains("'n'"), "{of_value}");
+    assert!(
+        of_value["error"].as_str().unwrap().contains("'n'"),
+        "{of_value}"
+    );
     // Unknown paths and models are logged as received, as far as a line has room, and are in no metric.
     let long = format!("/v1/{}%1b%0a", "x".repeat(400));
     for (path, id) in [("/v1/chat/complete", "path-1"), (long.as_str(), "path-2")] {
         world.request(&named(Request::post(path, "{}"), id)).await;
         let of_path = line(&world.samewire, id).await;
         let told = of_path["path"].as_str().unwrap();
-        assert!(path.starts_with(told.trim_end_matches('…')) && told.chars().count() <= 257, "{of_path}");
+        assert!(
+            path.starts_with(told.trim_end_matches('…')) && told.chars().count() <= 257,
+            "{of_path}"
+        );
         assert_eq!(of_path["route"], "unknown");
     }
     let metrics = world.samewire.metrics().await;
-    assert!(!metrics.contains("complete\",upstream") && !metrics.contains("xxxx"), "{metrics}");
+    assert!(
+        !metrics.contains("complete\",upstream") && !metrics.contains("xxxx"),
+        "{metrics}"
+    );
     world.end().await;
 }
 
@@ -93,7 +122,8 @@ async fn unknown_models_are_told_as_they_were_written() {
     }
     let world = World::fleet_up(engines, Setup::new(), &[]).await;
     let model = "no\\u001b[31m-such-\\n";
-    let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"CANARY"}}]}}"#);
+    let body =
+        format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"CANARY"}}]}}"#);
     world.request(&named(Request::chat(body), "model-1")).await;
     let of_model = line(&world.samewire, "model-1").await;
     let text = world.samewire.request_lines().pop().unwrap();
@@ -113,12 +143,23 @@ async fn refused_keys_are_warned_of_with_the_address_they_came_from() {
             Setup::new().config(&format!("{log}{}", entry("good", "name = \"laptop\""))),
         )
         .await;
-        world.request(&named(with(&Request::stream(""), "wrong"), "wrong-1")).await;
+        world
+            .request(&named(with(&Request::stream(""), "wrong"), "wrong-1"))
+            .await;
         let refused = line(&world.samewire, "wrong-1").await;
         assert_members(&refused, &json!({"level": "WARN", "status": 401}));
-        assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{refused}");
-        assert_eq!(refused["error"], Value::Null, "it would have letters of the key: {refused}");
-        world.request(&named(with(&Request::stream(""), "good"), "right-1")).await;
+        assert!(
+            refused["peer"].as_str().unwrap().starts_with("127.0.0.1:"),
+            "{refused}"
+        );
+        assert_eq!(
+            refused["error"],
+            Value::Null,
+            "it would have letters of the key: {refused}"
+        );
+        world
+            .request(&named(with(&Request::stream(""), "good"), "right-1"))
+            .await;
         let served = line(&world.samewire, "right-1").await;
         assert_eq!(served["key"], "laptop");
         assert_eq!(served["peer"].is_string(), logged, "{served}");
@@ -131,11 +172,18 @@ async fn refused_keys_are_warned_of_with_the_address_they_came_from() {
 async fn every_attempt_is_told_with_its_cause() {
     let busy = r#"{"error":{"message":"busy"}}"#;
     for (script, told) in [
-        (Script::new().rst(), "e0: upstream_reset (Connection reset by peer (os error 104)), e1: ok"),
-        (Script::new().json("503 Busy", busy), "e0: server_is_overloaded (HTTP 503), e1: ok"),
+        (
+            Script::new().rst(),
+            "e0: upstream_reset (Connection reset by peer (os error 104)), e1: ok",
+        ),
+        (
+            Script::new().json("503 Busy", busy),
+            "e0: server_is_overloaded (HTTP 503), e1: ok",
+        ),
     ] {
         let engines = [script, Script::answer("a", 1)];
-        let world = World::fleet_up(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
+        let world =
+            World::fleet_up(engines, Setup::new().allow_errors().config(PATIENT), &[]).await;
         // Either engine may be first.
         let mut tried = 0;
         let line = loop {
@@ -149,9 +197,16 @@ async fn every_attempt_is_told_with_its_cause() {
             tried += 1;
             assert!(tried < 60, "the first engine gets no request");
         };
-        assert_eq!((&line["attempts"], &line["status"]), (&Value::from(2), &Value::from(200)), "{line}");
+        assert_eq!(
+            (&line["attempts"], &line["status"]),
+            (&Value::from(2), &Value::from(200)),
+            "{line}"
+        );
         assert_eq!(line["upstreams"], told, "{line}");
-        assert!(line["cause"].is_null() && line["engine_status"].is_null(), "{line}");
+        assert!(
+            line["cause"].is_null() && line["engine_status"].is_null(),
+            "{line}"
+        );
         world.end().await;
     }
 }
@@ -191,23 +246,41 @@ async fn levels_say_more_and_never_what_was_said() {
         Setup::new().config("[log]\nlevel = \"debug\""),
     ] {
         let more = lines(setup, &debug).await;
-        assert_eq!((has(&more, &debug), has(&more, &trace)), (debug.len(), 0), "{more}");
+        assert_eq!(
+            (has(&more, &debug), has(&more, &trace)),
+            (debug.len(), 0),
+            "{more}"
+        );
     }
     let all = [&debug[..], &trace].concat();
     let most = lines(flag("trace").environment("SAMEWIRE_LOG", "off"), &all).await;
-    assert_eq!((has(&most, &debug), has(&most, &trace)), (debug.len(), trace.len()), "{most}");
+    assert_eq!(
+        (has(&most, &debug), has(&most, &trace)),
+        (debug.len(), trace.len()),
+        "{most}"
+    );
 }
 
 /// Starts samewire by this command. Returns its output up to the line that contains `last`.
 fn said(command: &mut Command, last: &str) -> Vec<String> {
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
     let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let (to, from) = std::sync::mpsc::channel();
-    for stream in [Box::new(out) as Box<dyn std::io::Read + Send>, Box::new(errors)] {
+    for stream in [
+        Box::new(out) as Box<dyn std::io::Read + Send>,
+        Box::new(errors),
+    ] {
         let to = to.clone();
         std::thread::spawn(move || {
-            BufReader::new(stream).lines().map_while(Result::ok).try_for_each(|line| to.send(line))
+            BufReader::new(stream)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| to.send(line))
         });
     }
     let mut lines = Vec::new();
@@ -226,7 +299,8 @@ fn said(command: &mut Command, last: &str) -> Vec<String> {
 /// The default format depends on whether stderr is a terminal; the program `script` provides one.
 #[test]
 fn at_a_terminal_lines_are_for_people() {
-    let serve = "serve --upstream http://127.0.0.1:1 --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0";
+    let serve =
+        "serve --upstream http://127.0.0.1:1 --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0";
     let arguments: Vec<_> = serve.split(' ').collect();
     let command = |more: &[&str]| {
         let mut command = Command::new(BINARY);
@@ -234,30 +308,46 @@ fn at_a_terminal_lines_are_for_people() {
         command
     };
     let json = said(&mut command(&[]), "\"admin\"");
-    assert!(json.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{json:#?}");
+    assert!(
+        json.iter()
+            .all(|line| serde_json::from_str::<Value>(line).is_ok()),
+        "{json:#?}"
+    );
     let text = said(&mut command(&["--log-format", "text"]), "listener=admin");
     let first = text.first().unwrap();
-    let is_time = |text: &str| text.len() == 13 && text.ends_with('Z') && text.matches(':').count() == 2;
+    let is_time =
+        |text: &str| text.len() == 13 && text.ends_with('Z') && text.matches(':').count() == 2;
     assert!(first.split(' ').next().is_some_and(is_time), "{first}");
     assert!(
-        first.contains(" INFO  clients use the base URL http://127.0.0.1:") && !first.contains('\u{1b}'),
+        first.contains(" INFO  clients use the base URL http://127.0.0.1:")
+            && !first.contains('\u{1b}'),
         "{first}"
     );
     let at_terminal = |variable: (&str, &str)| {
         // samewire ends with `script`: the end of a terminal is a SIGHUP, which to samewire means a reload.
         let ends = format!("exec setpriv --pdeathsig KILL {BINARY} {serve}");
         let mut command = Command::new("script");
-        command.args(["-qec", &ends, "/dev/null"]).env_clear().env(variable.0, variable.1);
+        command
+            .args(["-qec", &ends, "/dev/null"])
+            .env_clear()
+            .env(variable.0, variable.1);
         said(&mut command, "listening").concat()
     };
     let coloured = at_terminal(("TERM", "xterm"));
     assert!(
-        coloured.contains("INFO") && coloured.contains("\u{1b}[32m") && !coloured.contains("{\"timestamp"),
+        coloured.contains("INFO")
+            && coloured.contains("\u{1b}[32m")
+            && !coloured.contains("{\"timestamp"),
         "{coloured}"
     );
     let plain = at_terminal(("NO_COLOR", "1"));
-    assert!(plain.contains(" INFO  clients use") && !plain.contains('\u{1b}'), "{plain}");
-    let wrong = command(&["--log-format", "xml", "--log-level", "loud"]).output().unwrap();
+    assert!(
+        plain.contains(" INFO  clients use") && !plain.contains('\u{1b}'),
+        "{plain}"
+    );
+    let wrong = command(&["--log-format", "xml", "--log-level", "loud"])
+        .output()
+        .unwrap();
     let complaint = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2));
     assert!(

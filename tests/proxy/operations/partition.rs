@@ -17,7 +17,10 @@ async fn cut_off(engine: Engine) -> (Partition, World) {
 async fn over(world: &World, id: &str) -> Value {
     // Shortly after a partition the store may not have recovered yet.
     let is_read = |answer: &Answer| answer.head.status == 200 && is_over(&answer.json());
-    at(id, "").answer_within(PATIENCE * 3, world.proxy(), is_read).await.json()
+    at(id, "")
+        .answer_within(PATIENCE * 3, world.proxy(), is_read)
+        .await
+        .json()
 }
 
 #[tokio::test]
@@ -36,10 +39,16 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
     // storing.
     let asked = world.engine.attempt_count();
     let refused = world.request(&prompt("m", r#","background":true"#)).await;
-    assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));
+    assert_eq!(
+        (refused.head.status, refused.fault().code.as_deref()),
+        (503, Some("store_unavailable"))
+    );
     assert_eq!(world.engine.attempt_count(), asked);
     let unstored = object(&world.request(&prompt("m", "")).await);
-    assert_eq!((&unstored["status"], &unstored["store"]), (&json!("completed"), &json!(false)));
+    assert_eq!(
+        (&unstored["status"], &unstored["store"]),
+        (&json!("completed"), &json!(false))
+    );
     tokio::time::sleep(Duration::from_secs(10).saturating_sub(cut.elapsed())).await;
     partition.state.send_replace(RelayState::Open);
     let ended = over(&world, &id(&made)).await;
@@ -60,7 +69,10 @@ async fn fault_o17_what_says_too_much_meanwhile_fails() {
     // Stored before the store is away, the flood would stay within the limit.
     let gate = Gate::default();
     let script = Script::stream().text("a").wait(&gate);
-    let flood = script.then(Step::Flood { events: 3_000, size: 16 << 10 });
+    let flood = script.then(Step::Flood {
+        events: 3_000,
+        size: 16 << 10,
+    });
     let (partition, world) = cut_off(Engine::script(flood.hang()).await).await;
     partition.state.send_replace(RelayState::Open);
     let made = object(&world.request(&prompt("m", r#","background":true"#)).await);
@@ -68,7 +80,10 @@ async fn fault_o17_what_says_too_much_meanwhile_fails() {
     partition.state.send_replace(RelayState::Cut);
     let before = world.samewire.allocated();
     gate.open();
-    until_within("it is given up", 4 * PATIENCE, || world.engine.active_generations() == 0).await;
+    until_within("it is given up", 4 * PATIENCE, || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     let grown = world.samewire.allocated().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
     partition.state.send_replace(RelayState::Open);

@@ -15,14 +15,26 @@ const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\n";
 /// Returns the configuration of these engines, named by their positions, each with further lines.
 fn upstreams<'e>(engines: impl IntoIterator<Item = (usize, &'e Engine, &'e str)>) -> String {
     let one = |(n, engine, lines): (usize, &Engine, &str)| {
-        format!("[[upstream]]\nname = \"e{n}\"\nurl = \"{}\"\nengine = \"vllm\"\n{lines}\n", engine.url())
+        format!(
+            "[[upstream]]\nname = \"e{n}\"\nurl = \"{}\"\nengine = \"vllm\"\n{lines}\n",
+            engine.url()
+        )
     };
     engines.into_iter().map(one).collect()
 }
 
 /// Returns the configuration of the first `n` engines of a world.
 fn first(world: &World, n: usize) -> String {
-    format!("{QUICK}{}", upstreams(world.engines().enumerate().take(n).map(|(at, engine)| (at, engine, ""))))
+    format!(
+        "{QUICK}{}",
+        upstreams(
+            world
+                .engines()
+                .enumerate()
+                .take(n)
+                .map(|(at, engine)| (at, engine, ""))
+        )
+    )
 }
 
 async fn stream_of(world: &World) -> Client {
@@ -40,7 +52,10 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     let world = World::fleet_up(engines, Setup::new().config(QUICK), &["", "weight = 0"]).await;
     let mut running = stream_of(&world).await;
     let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
-    world.samewire.reconfigure(&format!("{QUICK}{}", upstreams([(1, engines[1], only)]))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{QUICK}{}", upstreams([(1, engines[1], only)])))
+        .await;
     for _ in 0..5 {
         assert!(world.stream("").await.text().contains("new"));
     }
@@ -50,7 +65,10 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     running.event_with("[DONE]").await;
     drop(running);
     // Nothing is left of the removed engine: no probe, no connection, no metric.
-    until("its connections are closed", || engines[0].open_connections() == 0).await;
+    until("its connections are closed", || {
+        engines[0].open_connections() == 0
+    })
+    .await;
     let quiet = || {
         let before = engines[0].probes().len();
         std::thread::sleep(Duration::from_millis(100));
@@ -58,9 +76,18 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     };
     until("it gets no request", quiet).await;
     let gone = |metrics: &str| !metrics.contains("samewire_upstream_up{upstream=\"e0\"");
-    let metrics = world.samewire.metrics_when("its figures are gone", gone).await;
-    assert!(metrics.contains("samewire_upstream_up{upstream=\"e1\"} 1"), "{metrics}");
-    world.samewire.metric_becomes("samewire_config_last_reload_success", 1).await;
+    let metrics = world
+        .samewire
+        .metrics_when("its figures are gone", gone)
+        .await;
+    assert!(
+        metrics.contains("samewire_upstream_up{upstream=\"e1\"} 1"),
+        "{metrics}"
+    );
+    world
+        .samewire
+        .metric_becomes("samewire_config_last_reload_success", 1)
+        .await;
     world.end().await;
 }
 
@@ -92,37 +119,78 @@ async fn fault_o05_traffic_moves_to_an_engine_whose_models_are_not_known() {
     new.set_models(Script::new().hang());
     let file = |all: &[(&Engine, &str)]| {
         let upstream = |(engine, more): &(&Engine, &str)| {
-            format!("[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n{more}\n", engine.url())
+            format!(
+                "[[upstream]]\nurl = \"{}\"\nengine = \"vllm\"\n{more}\n",
+                engine.url()
+            )
         };
         all.iter().map(upstream).collect::<String>()
     };
     let samewire = Samewire::start(&Setup::new().config(&file(&[(&old, "")]))).await;
-    let has_listed = || old.probes().iter().any(|probe| probe.target == "/v1/models");
+    let has_listed = || {
+        old.probes()
+            .iter()
+            .any(|probe| probe.target == "/v1/models")
+    };
     until("the old engine lists its models", has_listed).await;
-    assert!(Request::stream("").answer(samewire.proxy).await.text().contains("old"));
-    samewire.reconfigure(&file(&[(&new, ""), (&old, "weight = 0")])).await;
+    assert!(
+        Request::stream("")
+            .answer(samewire.proxy)
+            .await
+            .text()
+            .contains("old")
+    );
+    samewire
+        .reconfigure(&file(&[(&new, ""), (&old, "weight = 0")]))
+        .await;
     for _ in 0..3 {
-        assert!(Request::stream("").answer(samewire.proxy).await.text().contains("new"));
+        assert!(
+            Request::stream("")
+                .answer(samewire.proxy)
+                .await
+                .text()
+                .contains("new")
+        );
     }
 }
 
 #[tokio::test]
 async fn fault_o05_the_file_is_watched() {
     let engines = [Script::answer("old", 1), Script::answer("new", 1)];
-    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &["", "weight = 0"]).await;
+    let world = World::fleet(
+        engines,
+        Setup::new().config(QUICK).allow_errors(),
+        &["", "weight = 0"],
+    )
+    .await;
     assert!(world.stream("").await.text().contains("old"));
     let engines: Vec<_> = world.engines().collect();
-    world.samewire.configure(&upstreams([(0, engines[0], "weight = 0"), (1, engines[1], "")]));
+    world.samewire.configure(&upstreams([
+        (0, engines[0], "weight = 0"),
+        (1, engines[1], ""),
+    ]));
     until("it is seen", || world.samewire.count_logged(IN_FORCE) > 0).await;
     assert!(world.stream("").await.text().contains("new"));
     // Reported once, and not again while the file stays the same.
     world.samewire.configure("[[upstream]]");
     until("it is seen", || world.samewire.count_logged(REFUSED) > 0).await;
-    world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
+    world
+        .samewire
+        .metric_becomes("samewire_config_last_reload_success", 0)
+        .await;
     world.samewire.signal("HUP");
-    until("it is read again", || world.samewire.count_logged(REFUSED) > 1).await;
+    until("it is read again", || {
+        world.samewire.count_logged(REFUSED) > 1
+    })
+    .await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!((world.samewire.count_logged(REFUSED), world.samewire.count_logged(IN_FORCE)), (2, 1));
+    assert_eq!(
+        (
+            world.samewire.count_logged(REFUSED),
+            world.samewire.count_logged(IN_FORCE)
+        ),
+        (2, 1)
+    );
     finish_broken(world).await;
 }
 
@@ -130,22 +198,43 @@ async fn fault_o05_the_file_is_watched() {
 async fn finish_broken(world: World) {
     let right = first(&world, 1);
     world.samewire.reconfigure(&right).await;
-    world.samewire.metric_becomes("samewire_config_last_reload_success", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_config_last_reload_success", 1)
+        .await;
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_o05_keys_come_and_go() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let keys = |lines: &str| [entry(KEY, "name = \"a\"\nrequests_per_minute = 3"), lines.to_owned()].concat();
-    let world = World::fleet(vec![engine], Setup::new().config(&keys(&entry(OTHER, ""))), &[]).await;
+    let keys = |lines: &str| {
+        [
+            entry(KEY, "name = \"a\"\nrequests_per_minute = 3"),
+            lines.to_owned(),
+        ]
+        .concat()
+    };
+    let world = World::fleet(
+        vec![engine],
+        Setup::new().config(&keys(&entry(OTHER, ""))),
+        &[],
+    )
+    .await;
     let urls = upstreams([(0, &world.engine, "")]);
     let other = with(&Request::stream(""), OTHER);
-    let mut socket = Socket::open_with(world.proxy(), &with(&Socket::request("/v1/responses"), OTHER)).await;
+    let mut socket = Socket::open_with(
+        world.proxy(),
+        &with(&Socket::request("/v1/responses"), OTHER),
+    )
+    .await;
     assert!(!socket.exchange(&prompted("hello", "")).await.is_empty());
     assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(world.request(&other).await.head.status, 200);
-    world.samewire.reconfigure(&format!("{}{urls}", keys(""))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{}{urls}", keys("")))
+        .await;
     assert_eq!(world.request(&other).await.head.status, 401);
     // Also on a connection that the key had opened.
     socket.send(&prompted("hello", "")).await;
@@ -154,7 +243,10 @@ async fn fault_o05_keys_come_and_go() {
     for status in [200, 200, 429] {
         assert_eq!(world.stream("").await.head.status, status);
     }
-    world.samewire.reconfigure(&format!("{}{urls}", keys(&entry(OTHER, "")))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{}{urls}", keys(&entry(OTHER, ""))))
+        .await;
     assert_eq!(world.request(&other).await.head.status, 200);
     assert_eq!(world.stream("").await.head.status, 429);
     let more = entry(KEY, "name = \"a\"\nrequests_per_minute = 30");
@@ -170,7 +262,11 @@ async fn fault_o05_options_limits_and_secrets_change() {
     let own = folder.key("sk-CANARY-first");
     let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[&own]).await;
     let urls = upstreams([(0, &world.engine, own.as_str())]);
-    let sent = |n: usize| world.engine.attempts()[n].header("authorization").map(ToOwned::to_owned);
+    let sent = |n: usize| {
+        world.engine.attempts()[n]
+            .header("authorization")
+            .map(ToOwned::to_owned)
+    };
     assert_eq!(world.stream("").await.head.status, 200);
     assert_eq!(sent(0).as_deref(), Some("Bearer sk-CANARY-first"));
     folder.key("sk-CANARY-second");
@@ -184,13 +280,29 @@ async fn fault_o05_options_limits_and_secrets_change() {
     );
     let lines = "[limits]\nmax_body_bytes = 100\n[wire]\nkeepalive_seconds = 7\n";
     world.samewire.reconfigure(&format!("{lines}{urls}")).await;
-    assert_eq!(world.stream(&format!(r#","user":"{}""#, "x".repeat(100))).await.head.status, 413);
+    assert_eq!(
+        world
+            .stream(&format!(r#","user":"{}""#, "x".repeat(100)))
+            .await
+            .head
+            .status,
+        413
+    );
     world
         .samewire
-        .reconfigure(&format!("threads = 7\n[limits]\nconnections = 9\n[store]\nplace = \"off\"\n{urls}"))
+        .reconfigure(&format!(
+            "threads = 7\n[limits]\nconnections = 9\n[store]\nplace = \"off\"\n{urls}"
+        ))
         .await;
-    let line = world.samewire.logged("changes of these take a restart", 1).await.remove(0);
-    assert!(line.contains("\"threads, limits.connections, store\""), "{line}");
+    let line = world
+        .samewire
+        .logged("changes of these take a restart", 1)
+        .await
+        .remove(0);
+    assert!(
+        line.contains("\"threads, limits.connections, store\""),
+        "{line}"
+    );
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
@@ -205,7 +317,10 @@ struct Load {
 impl Load {
     /// Starts `clients` clients. Each tenth request is abandoned in the middle of its answer.
     fn of(clients: usize, to: SocketAddr, whole: &'static str) -> Self {
-        let (over, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (over, asked) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
         let task = |n: usize| {
             let (over, asked) = (Arc::clone(&over), Arc::clone(&asked));
             tokio::spawn(async move {
@@ -214,25 +329,42 @@ impl Load {
                     let mut client = Request::stream("").send(to).await;
                     if turn % 10 == 9 {
                         client.head().await;
-                        client.leave(if n.is_multiple_of(2) { CloseKind::Rst } else { CloseKind::Fin });
+                        client.leave(if n.is_multiple_of(2) {
+                            CloseKind::Rst
+                        } else {
+                            CloseKind::Fin
+                        });
                         continue;
                     }
                     let answer = client.answer().await.with_status(200);
-                    assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
+                    assert!(
+                        answer.text().ends_with("data: [DONE]\n\n"),
+                        "{}",
+                        answer.text()
+                    );
                     let said: Vec<_> = answer.text().split("\"content\":\"").skip(1).collect();
-                    let said: String = said.iter().filter_map(|part| part.split('"').next()).collect();
+                    let said: String = said
+                        .iter()
+                        .filter_map(|part| part.split('"').next())
+                        .collect();
                     assert_eq!(said, whole);
                 }
             })
         };
-        Self { tasks: (0..clients).map(task).collect(), over, asked }
+        Self {
+            tasks: (0..clients).map(task).collect(),
+            over,
+            asked,
+        }
     }
 
     /// Lets all clients finish and returns the number of requests.
     async fn end(self) -> usize {
         self.over.store(true, Ordering::Relaxed);
         for task in self.tasks {
-            within("a client ends", task).await.expect("nothing was lost");
+            within("a client ends", task)
+                .await
+                .expect("nothing was lost");
         }
         self.asked.load(Ordering::Relaxed)
     }
@@ -241,8 +373,11 @@ impl Load {
 const WHOLE: &str = "t0 t1 t2 t3 t4 ";
 
 fn paced() -> Script {
-    let tokens = (0..5)
-        .fold(Script::stream(), |script, n| script.sleep(Duration::from_millis(4)).text(&format!("t{n} ")));
+    let tokens = (0..5).fold(Script::stream(), |script, n| {
+        script
+            .sleep(Duration::from_millis(4))
+            .text(&format!("t{n} "))
+    });
     tokens.stop()
 }
 
@@ -250,7 +385,9 @@ fn paced() -> Script {
 /// weights, keys and limits change, and sometimes the file is invalid.
 #[tokio::test]
 async fn fault_o05_reloads_under_load() {
-    let seconds = std::env::var("SAMEWIRE_TEST_RELOAD_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("SAMEWIRE_TEST_RELOAD_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let engines = (0..4).map(|_| paced());
     let world = World::fleet_up(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
     let load = Load::of(12, world.proxy(), WHOLE);
@@ -264,11 +401,21 @@ async fn fault_o05_reloads_under_load() {
         let weights = ["weight = 1", "weight = 3", "", "weight = 2"];
         let some = world.engines().enumerate().filter(|(n, _)| here(*n));
         let some = upstreams(some.map(|(n, engine)| (n, engine, weights[(n + turn) % 4])));
-        let limits = format!("[limits]\nrequests = {}\nmax_event_bytes = {}\n", 900 + turn, 5_000_000 + turn);
+        let limits = format!(
+            "[limits]\nrequests = {}\nmax_event_bytes = {}\n",
+            900 + turn,
+            5_000_000 + turn
+        );
         match turn % 7 {
-            3 => world.samewire.configure(&format!("{OPEN}[limits]\nrequests = \"{turn}\"\n{some}")),
-            5 => world.samewire.configure(&format!("{}{QUICK}{some}", entry(KEY, ""))),
-            _ => world.samewire.configure(&format!("{OPEN}{limits}{QUICK}{some}")),
+            3 => world
+                .samewire
+                .configure(&format!("{OPEN}[limits]\nrequests = \"{turn}\"\n{some}")),
+            5 => world
+                .samewire
+                .configure(&format!("{}{QUICK}{some}", entry(KEY, ""))),
+            _ => world
+                .samewire
+                .configure(&format!("{OPEN}{limits}{QUICK}{some}")),
         }
         world.samewire.signal("HUP");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -283,8 +430,14 @@ async fn fault_o05_reloads_under_load() {
     assert!(world.samewire.count_logged(REFUSED) > 0);
     // All connections to engines have ended, except recently used ones.
     let open = async || world.samewire.metric("process_open_fds").await;
-    eventually(&format!("no more than {files} open files"), async || open().await <= files).await;
-    world.samewire.reconfigure(&format!("{OPEN}{}", first(&world, 4))).await;
+    eventually(&format!("no more than {files} open files"), async || {
+        open().await <= files
+    })
+    .await;
+    world
+        .samewire
+        .reconfigure(&format!("{OPEN}{}", first(&world, 4)))
+        .await;
     world.end().await;
 }
 
@@ -299,12 +452,25 @@ async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
         send().await;
     }
     let engines: Vec<_> = world.engines().collect();
-    let named = [(0, engines[0], ""), (1, engines[1], ""), (2, engines[0], "")];
-    world.samewire.reconfigure(&format!("{QUICK}{}", upstreams(named))).await;
+    let named = [
+        (0, engines[0], ""),
+        (1, engines[1], ""),
+        (2, engines[0], ""),
+    ];
+    world
+        .samewire
+        .reconfigure(&format!("{QUICK}{}", upstreams(named)))
+        .await;
     for _ in 0..20 {
         send().await;
     }
-    assert_eq!(world.samewire.sum("samewire_upstream_attempts_total", &["upstream=\"e0\""]).await, 1);
+    assert_eq!(
+        world
+            .samewire
+            .sum("samewire_upstream_attempts_total", &["upstream=\"e0\""])
+            .await,
+        1
+    );
     world.end().await;
 }
 
@@ -312,11 +478,21 @@ async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
 #[tokio::test]
 async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::fleet(vec![engine], Setup::new().config(&entry(KEY, "")).allow_errors(), &[]).await;
+    let world = World::fleet(
+        vec![engine],
+        Setup::new().config(&entry(KEY, "")).allow_errors(),
+        &[],
+    )
+    .await;
     let right = upstreams([(0, &world.engine, "")]);
     let stranger = with(&Request::stream(""), OTHER);
-    for (n, text) in
-        [right.clone(), String::new(), format!("listen = \"127.0.0.1:1\"\n{right}")].iter().enumerate()
+    for (n, text) in [
+        right.clone(),
+        String::new(),
+        format!("listen = \"127.0.0.1:1\"\n{right}"),
+    ]
+    .iter()
+    .enumerate()
     {
         world.samewire.configure(text);
         world.samewire.signal("HUP");
@@ -335,14 +511,20 @@ async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
 #[tokio::test]
 async fn fault_o05_o19_how_engines_do_outlives_a_change() {
     let gate = Gate::default();
-    let tokens = Script::stream().text("a").tok("t", 600, Duration::from_millis(10)).wait(&gate);
+    let tokens = Script::stream()
+        .text("a")
+        .tok("t", 600, Duration::from_millis(10))
+        .wait(&gate);
     let engine = Engine::script(tokens.stop()).await;
     let world = World::fleet_up(vec![engine], Setup::new().config(QUICK), &[]).await;
     let running = stream_of(&world).await;
     world.engine.set_health(Script::new().hang());
     let lines = "[timeouts]\nconnect = 1\n";
     let before = world.engine.probes().len();
-    world.samewire.reconfigure(&format!("{lines}{}", first(&world, 1))).await;
+    world
+        .samewire
+        .reconfigure(&format!("{lines}{}", first(&world, 1)))
+        .await;
     until("it is probed", || world.engine.probes().len() > before + 5).await;
     assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
     let other = stream_of(&world).await;
@@ -359,7 +541,10 @@ async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
     let path = world.samewire.config();
     std::fs::remove_file(path).unwrap();
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-    until_within("it is refused", Duration::from_secs(30), || world.samewire.count_logged(REFUSED) > 0).await;
+    until_within("it is refused", Duration::from_secs(30), || {
+        world.samewire.count_logged(REFUSED) > 0
+    })
+    .await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
     assert_eq!(world.stream("").await.head.status, 200);
     std::fs::remove_file(path).unwrap();
@@ -371,15 +556,30 @@ async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
 /// Returns the exit code and the messages of `check` for the world's configuration file.
 fn check(samewire: &Samewire) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
-    command.args(["check", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--config"]);
+    command.args([
+        "check",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--config",
+    ]);
     let output = command.arg(samewire.config()).env_clear().output().unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
 }
 
 /// An invalid file changes nothing, and is reported as `check` reports it.
 #[tokio::test]
 async fn fault_o06_what_is_wrong_changes_nothing() {
-    let world = World::fleet([Script::answer("a", 1)], Setup::new().config(QUICK).allow_errors(), &[]).await;
+    let world = World::fleet(
+        [Script::answer("a", 1)],
+        Setup::new().config(QUICK).allow_errors(),
+        &[],
+    )
+    .await;
     let canary = "sk-CANARY-9d2b";
     let right = upstreams([(0, &world.engine, "")]);
     let folder = Folder::new();
@@ -402,20 +602,44 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         format!("insecure_no_auth = true\n{}{right}", entry(KEY, "")),
         format!("[tls]\ncert_file = \"/nowhere\"\n{right}"),
     ];
-    let key_of_table = |table: &str, key: &str| format!("[{table}]\n{key} = {{ x = \"{canary}\" }}\n{right}");
+    let key_of_table =
+        |table: &str, key: &str| format!("[{table}]\n{key} = {{ x = \"{canary}\" }}\n{right}");
     for (table, keys) in [
-        ("limits", &["requests", "max_body_bytes", "connections", "max_event_bytes", "max_tools"][..]),
+        (
+            "limits",
+            &[
+                "requests",
+                "max_body_bytes",
+                "connections",
+                "max_event_bytes",
+                "max_tools",
+            ][..],
+        ),
         (
             "timeouts",
-            &["connect", "first_token", "drain", "settle", "inter_token", "total_stream", "client_head"],
+            &[
+                "connect",
+                "first_token",
+                "drain",
+                "settle",
+                "inter_token",
+                "total_stream",
+                "client_head",
+            ],
         ),
         ("health", &["interval", "timeout", "down_after", "up_after"]),
-        ("retry", &["max_attempts", "budget_percent", "budget_per_second"]),
+        (
+            "retry",
+            &["max_attempts", "budget_percent", "budget_per_second"],
+        ),
         ("affinity", &["by"]),
         ("log", &["level", "content"]),
         ("trace", &["endpoint"]),
         ("store", &["place", "ttl", "required"]),
-        ("wire", &["reasoning_field", "keepalive_seconds", "model_name"]),
+        (
+            "wire",
+            &["reasoning_field", "keepalive_seconds", "model_name"],
+        ),
         ("azure", &["force_store", "nothing"]),
         ("nothing", &["nothing"]),
         ("requests", &["nothing", "allowed_fields"]),
@@ -433,11 +657,16 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         let lines = world.samewire.logs();
         let line = lines.iter().rfind(|line| line.contains(REFUSED)).unwrap();
         let line: Value = serde_json::from_str(line).unwrap();
-        let logged = line["mistakes"].as_str().unwrap_or_else(|| panic!("{line}"));
+        let logged = line["mistakes"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{line}"));
         let told: Vec<_> = told.lines().collect();
         assert_eq!(logged.lines().collect::<Vec<_>>(), told, "{text}");
         assert!(!logged.contains(canary), "{logged}");
-        world.samewire.metric_becomes("samewire_config_last_reload_success", 0).await;
+        world
+            .samewire
+            .metric_becomes("samewire_config_last_reload_success", 0)
+            .await;
         assert_eq!(world.stream("").await.head.status, 200, "{text}");
     }
     assert_eq!(world.samewire.count_logged(IN_FORCE), 0);
@@ -449,9 +678,12 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
 #[tokio::test]
 async fn fault_o23_engines_come_and_go_under_load() {
     let engines = (0..4).map(|_| paced());
-    let world =
-        World::fleet_up(engines, Setup::new().config(QUICK), &["", "weight = 0", "weight = 0", "weight = 0"])
-            .await;
+    let world = World::fleet_up(
+        engines,
+        Setup::new().config(QUICK),
+        &["", "weight = 0", "weight = 0", "weight = 0"],
+    )
+    .await;
     let one = first(&world, 1);
     world.samewire.reconfigure(&one).await;
     let load = Load::of(12, world.proxy(), WHOLE);
@@ -475,9 +707,18 @@ async fn fault_o23_engines_come_and_go_under_load() {
     world.samewire.reconfigure(&one).await;
     let gone = world.attempt_counts();
     let before = gone[0];
-    until("the one goes on", || world.attempt_counts()[0] > before + 30).await;
+    until("the one goes on", || {
+        world.attempt_counts()[0] > before + 30
+    })
+    .await;
     // A request whose engine was chosen just before the reload arrives just after it.
-    let late = world.attempt_counts().iter().zip(&gone).skip(1).map(|(now, then)| now - then).sum::<usize>();
+    let late = world
+        .attempt_counts()
+        .iter()
+        .zip(&gone)
+        .skip(1)
+        .map(|(now, then)| now - then)
+        .sum::<usize>();
     assert!(late <= 12, "{late} requests for those that are gone");
     load.end().await;
     world.end().await;

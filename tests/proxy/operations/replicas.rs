@@ -53,8 +53,15 @@ pub fn sound(events: &[Value], after: usize, end: &str) {
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number + after, "{event}");
     }
-    let ends = ["response.completed", "response.incomplete", "response.failed"];
-    let ended = events.iter().filter(|event| ends.iter().any(|end| event["type"] == *end)).count();
+    let ends = [
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+    ];
+    let ended = events
+        .iter()
+        .filter(|event| ends.iter().any(|end| event["type"] == *end))
+        .count();
     assert_eq!((ended, &events.last().unwrap()["type"]), (1, &json!(end)));
 }
 
@@ -67,13 +74,18 @@ async fn fault_o01_a_drain_waits_for_those_who_follow_a_response() {
     let world = World::start(script.stop(), setup.clone()).await;
     let other = another(&world, &setup).await;
     let made = started(world.proxy()).await;
-    let mut reader = at(&made, "?stream=true").begin_until(other.proxy, "a.0").await;
+    let mut reader = at(&made, "?stream=true")
+        .begin_until(other.proxy, "a.0")
+        .await;
     let admin = other.admin;
     let waits = tokio::spawn(async move { Request::get("/drain/wait").answer(admin).await });
     let refused = || std::net::TcpStream::connect(other.proxy).is_err();
     until("the listener is closed", refused).await;
     let status = other.admin("/status").await.json();
-    assert_eq!((&status["requests_running"], waits.is_finished()), (&json!(1), false));
+    assert_eq!(
+        (&status["requests_running"], waits.is_finished()),
+        (&json!(1), false)
+    );
     gate.open();
     let rest = String::from_utf8(reader.rest().await).unwrap();
     assert!(rest.contains("response.completed"), "{rest}");
@@ -88,11 +100,20 @@ async fn what_one_has_made_the_other_continues_and_removes() {
     let world = World::start(engine(), setup.clone()).await;
     let other = another(&world, &setup).await;
     let first = object(&world.request(&prompt("text", "")).await);
-    assert_eq!(object(&at(&id(&first), "").answer(other.proxy).await), first);
-    let next = prompt("text", &format!(r#","previous_response_id":"{}""#, id(&first)));
+    assert_eq!(
+        object(&at(&id(&first), "").answer(other.proxy).await),
+        first
+    );
+    let next = prompt(
+        "text",
+        &format!(r#","previous_response_id":"{}""#, id(&first)),
+    );
     let second = object(&next.answer(other.proxy).await);
     let body = world.engine.attempts()[1].json();
-    assert_eq!(body["messages"][1], json!({"role": "assistant", "content": "Hello wörld\n"}));
+    assert_eq!(
+        body["messages"][1],
+        json!({"role": "assistant", "content": "Hello wörld\n"})
+    );
     assert_eq!(object(&world.request(&at(&id(&second), "")).await), second);
     let items = [
         world.request(&at(&id(&second), "/input_items")).await,
@@ -101,7 +122,10 @@ async fn what_one_has_made_the_other_continues_and_removes() {
     assert_eq!(object(&items[0]), object(&items[1]));
     let gone = Request::new("DELETE", &format!("/v1/responses/{}", id(&second)));
     assert_eq!(world.request(&gone).await.head.status, 200);
-    assert_eq!(at(&id(&second), "").answer(other.proxy).await.head.status, 404);
+    assert_eq!(
+        at(&id(&second), "").answer(other.proxy).await.head.status,
+        404
+    );
     world.end().await;
 }
 
@@ -114,12 +138,18 @@ async fn what_one_has_sealed_the_other_opens() {
     const INCLUDE: &str = r#","store":false,"include":["reasoning.encrypted_content"]"#;
     let mut item = object(&world.request(&prompt("reason", INCLUDE)).await)["output"][0].clone();
     item["content"] = json!([]);
-    let body = json!({"model": "text", "store": false, "input": [item, {"role": "user", "content": "x"}]});
-    let answer = Request::post("/v1/responses", body.to_string()).answer(other.proxy).await;
+    let body =
+        json!({"model": "text", "store": false, "input": [item, {"role": "user", "content": "x"}]});
+    let answer = Request::post("/v1/responses", body.to_string())
+        .answer(other.proxy)
+        .await;
     assert_eq!(answer.head.header("x-samewire-dropped"), None);
     object(&answer);
     let sent = world.engine.attempts()[1].json();
-    assert_eq!(sent["messages"][0], json!({"role": "assistant", "content": "", "reasoning": "Two and two."}));
+    assert_eq!(
+        sent["messages"][0],
+        json!({"role": "assistant", "content": "", "reasoning": "Two and two."})
+    );
     world.end().await;
 }
 
@@ -147,23 +177,33 @@ async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
         let request = at(&made, &format!("?stream=true&starting_after={after}"));
         assert_eq!(follow(other.proxy, request).await, all[after + 1..]);
     }
-    assert_eq!(object(&at(&made, "").answer(other.proxy).await), all.last().unwrap()["response"]);
+    assert_eq!(
+        object(&at(&made, "").answer(other.proxy).await),
+        all.last().unwrap()["response"]
+    );
 
     let endless = started(world.proxy()).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     let reader = tokio::spawn(follow(other.proxy, at(&endless, "?stream=true")));
     let cancel = Request::post(&format!("/v1/responses/{endless}/cancel"), "");
     let cancelled = object(&cancel.answer(other.proxy).await);
     assert_eq!(cancelled["status"], "cancelled");
     assert_eq!(object(&world.request(&at(&endless, "")).await), cancelled);
-    until("the engine stops", || world.engine.active_generations() == 0).await;
+    until("the engine stops", || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     sound(&reader.await.unwrap(), 0, "response.incomplete");
     world.end().await;
 }
 
 /// Starts background responses on a samewire that is killed at a random moment. Returns their ids.
 async fn killed(world: &World, setup: &Setup, responses: usize, mut random: StdRng) -> Vec<String> {
-    let mut pause = async || tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
+    let mut pause =
+        async || tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
     let replica = another(world, setup).await;
     let mut ids = Vec::new();
     for _ in 0..responses {
@@ -185,7 +225,9 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     let mut random = random();
     let database = database().await;
     let setup = on(&database).config(LEASE);
-    let endless = Script::stream().tok("a", 3_000, Duration::from_millis(15)).hang();
+    let endless = Script::stream()
+        .tok("a", 3_000, Duration::from_millis(15))
+        .hang();
     let world = World::start(endless, setup.clone().allow_errors()).await;
     let other = another(&world, &setup).await;
     let stopped = another(&world, &setup).await;
@@ -194,9 +236,13 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
         lost.push(started(stopped.proxy).await);
     }
     let survives = started(world.proxy()).await;
-    let kills = (0..KILLED).map(|_| killed(&world, &setup, EACH, StdRng::seed_from_u64(random.random())));
+    let kills =
+        (0..KILLED).map(|_| killed(&world, &setup, EACH, StdRng::seed_from_u64(random.random())));
     lost.extend(futures::future::join_all(kills).await.concat());
-    until("the engine works", || world.engine.active_generations() == EACH + 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == EACH + 1
+    })
+    .await;
     stopped.signal("STOP");
     let crash = Instant::now();
     let readers: Vec<_> = lost
@@ -209,10 +255,21 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
             if stored["status"] == "failed" {
                 let error = &stored["error"];
                 assert_eq!(error["code"], "server_error");
-                assert!(error["message"].as_str().unwrap().contains("[replica_lost]"), "{error}");
+                assert!(
+                    error["message"]
+                        .as_str()
+                        .unwrap()
+                        .contains("[replica_lost]"),
+                    "{error}"
+                );
                 break;
             }
-            assert!(["queued", "in_progress"].iter().any(|status| stored["status"] == *status), "{stored}");
+            assert!(
+                ["queued", "in_progress"]
+                    .iter()
+                    .any(|status| stored["status"] == *status),
+                "{stored}"
+            );
             assert!(crash.elapsed() < TOLD, "{id} still runs");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -236,11 +293,22 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     let closed = rows().await;
     assert_eq!(closed.len(), lost.len());
     // Each was taken over once (term 2), and has failed (state 4).
-    assert!(closed.iter().all(|row| (row.2, row.3) == (2, 4)), "{closed:?}");
+    assert!(
+        closed.iter().all(|row| (row.2, row.3) == (2, 4)),
+        "{closed:?}"
+    );
     stopped.signal("CONT");
-    until("it stops working", || world.engine.active_generations() == 1).await;
+    until("it stops working", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     assert_eq!(rows().await, closed);
-    assert_eq!(object(&world.request(&at(&survives, "")).await)["status"], "in_progress");
-    world.post(&format!("/v1/responses/{survives}/cancel"), "").await;
+    assert_eq!(
+        object(&world.request(&at(&survives, "")).await)["status"],
+        "in_progress"
+    );
+    world
+        .post(&format!("/v1/responses/{survives}/cancel"), "")
+        .await;
     world.end().await;
 }

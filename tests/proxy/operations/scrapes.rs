@@ -14,19 +14,37 @@ async fn fault_o20_engines_make_no_labels() {
         Script::new().json("400 Bad Request", &body)
     };
     let engine = Engine::in_turn((0..50).map(refusing).collect()).await;
-    let listed: Vec<_> = (0..5000).map(|n| format!(r#"{{"id":"listed-{n}","object":"model"}}"#)).collect();
-    engine.set_models(Script::ok(format!(r#"{{"object":"list","data":[{}]}}"#, listed.join(","))));
+    let listed: Vec<_> = (0..5000)
+        .map(|n| format!(r#"{{"id":"listed-{n}","object":"model"}}"#))
+        .collect();
+    engine.set_models(Script::ok(format!(
+        r#"{{"object":"list","data":[{}]}}"#,
+        listed.join(",")
+    )));
     let world = World::start(engine, Setup::new().allow_errors()).await;
     world.get("/v1/models").await;
     for n in 0..50 {
-        let body =
-            format!(r#"{{"model":"listed-{}","messages":[{{"role":"user","content":"a"}}]}}"#, n * 100);
+        let body = format!(
+            r#"{{"model":"listed-{}","messages":[{{"role":"user","content":"a"}}]}}"#,
+            n * 100
+        );
         let answer = world.chat(body).await;
-        assert!(answer.text().contains(&format!("invented_{n}")), "the client is told: {}", answer.text());
+        assert!(
+            answer.text().contains(&format!("invented_{n}")),
+            "the client is told: {}",
+            answer.text()
+        );
     }
     let metrics = world.samewire.metrics().await;
     assert!(!metrics.contains("invented"), "{metrics}");
     assert!(metrics.contains(r#"outcome="other""#), "{metrics}");
-    assert!(metrics.lines().filter(|line| !line.starts_with('#')).count() < 1000, "{metrics}");
+    assert!(
+        metrics
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .count()
+            < 1000,
+        "{metrics}"
+    );
     world.end().await;
 }

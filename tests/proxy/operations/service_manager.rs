@@ -26,9 +26,26 @@ os.execv(sys.argv[2], sys.argv[2:])
 /// Returns a command that runs `serve` with sockets of these kinds. The addresses of its flags cannot be bound.
 fn passing(kinds: &str, engine: &str) -> Command {
     let mut command = Command::new("python3");
-    command.args(["-c", PASSES, kinds, env!("CARGO_BIN_EXE_samewire"), "serve", "--engine", "vllm"]);
-    command.args(["--listen", "192.0.2.1:1", "--admin-listen", "192.0.2.1:2", "--upstream", engine]);
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.args([
+        "-c",
+        PASSES,
+        kinds,
+        env!("CARGO_BIN_EXE_samewire"),
+        "serve",
+        "--engine",
+        "vllm",
+    ]);
+    command.args([
+        "--listen",
+        "192.0.2.1:1",
+        "--admin-listen",
+        "192.0.2.1:2",
+        "--upstream",
+        engine,
+    ]);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.env("SAMEWIRE_TIMEOUTS__SETTLE", "0");
     command
 }
@@ -39,16 +56,23 @@ async fn fault_o29_passed_sockets_are_served_and_survive_a_drain() {
     let mut samewire = Samewire::spawn_as(passing("tcp,tcp", &engine.url()));
     samewire.wait_until_it_listens().await;
     let expected = Canonical::answer("a", 1);
-    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), expected.text());
+    assert_eq!(
+        Request::stream("").answer(samewire.proxy).await.text(),
+        expected.text()
+    );
     samewire.admin_becomes("/readyz", 200).await;
     let drained = finished(drain(samewire.admin, &["--wait", "60s"])).await;
     assert_eq!(drained.status.code(), Some(0));
     // The manager's socket stays open: a client waits in its queue.
     let proxy = samewire.proxy;
-    let waiting = tokio::spawn(async move { Request::stream("").answer(proxy).await.text().to_owned() });
+    let waiting =
+        tokio::spawn(async move { Request::stream("").answer(proxy).await.text().to_owned() });
     let undone = finished(drain(samewire.admin, &["--undo"])).await;
     assert_eq!(undone.status.code(), Some(0));
-    assert_eq!(within("it is served", waiting).await.expect("no panic"), expected.text());
+    assert_eq!(
+        within("it is served", waiting).await.expect("no panic"),
+        expected.text()
+    );
     samewire.stop().await;
 }
 
@@ -56,13 +80,28 @@ async fn fault_o29_passed_sockets_are_served_and_survive_a_drain() {
 fn fault_o29_sockets_that_cannot_be_used_are_named() {
     for (kinds, expected) in [
         ("udp", "LISTEN_FDS: the first socket is no TCP listener"),
-        ("tcp,udp", "LISTEN_FDS: the second socket is no TCP listener"),
-        ("tcp,tcp,tcp", "LISTEN_FDS: 3 sockets are passed; there are two listeners"),
-        ("everywhere,tcp", "can be reached from other machines and no keys are checked"),
+        (
+            "tcp,udp",
+            "LISTEN_FDS: the second socket is no TCP listener",
+        ),
+        (
+            "tcp,tcp,tcp",
+            "LISTEN_FDS: 3 sockets are passed; there are two listeners",
+        ),
+        (
+            "everywhere,tcp",
+            "can be reached from other machines and no keys are checked",
+        ),
     ] {
-        let output = passing(kinds, "http://127.0.0.1:1").stdin(Stdio::null()).output().expect("it runs");
+        let output = passing(kinds, "http://127.0.0.1:1")
+            .stdin(Stdio::null())
+            .output()
+            .expect("it runs");
         let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(expected), "{kinds}: {told}");
+        assert!(
+            !output.status.success() && told.contains(expected),
+            "{kinds}: {told}"
+        );
     }
 }
 
@@ -70,7 +109,9 @@ fn fault_o29_sockets_that_cannot_be_used_are_named() {
 fn told(manager: &UnixDatagram, text: &str) -> String {
     let mut buffer = [0; 4096];
     loop {
-        let length = manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{text} was not told: {error}"));
+        let length = manager
+            .recv(&mut buffer)
+            .unwrap_or_else(|error| panic!("{text} was not told: {error}"));
         let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
         if message.contains(text) {
             return message;
@@ -91,7 +132,10 @@ async fn fault_o30_the_service_manager_is_told() {
         .environment("WATCHDOG_USEC", "100000");
     let mut samewire = Samewire::start(&setup).await;
     let ready = told(&manager, "READY=1");
-    assert!(ready.contains(&format!("STATUS=serving at {}", samewire.proxy)), "{ready}");
+    assert!(
+        ready.contains(&format!("STATUS=serving at {}", samewire.proxy)),
+        "{ready}"
+    );
     told(&manager, "WATCHDOG=1");
     samewire.signal("HUP");
     let reloading = told(&manager, "RELOADING=1");
@@ -99,7 +143,10 @@ async fn fault_o30_the_service_manager_is_told() {
     told(&manager, "READY=1");
     std::fs::write(samewire.config(), "listen = 7").expect("the temporary folder is writable");
     samewire.signal("HUP");
-    let refused = told(&manager, "STATUS=serving; the new configuration is not taken");
+    let refused = told(
+        &manager,
+        "STATUS=serving; the new configuration is not taken",
+    );
     assert!(refused.contains("READY=1"), "{refused}");
     samewire.signal("TERM");
     told(&manager, "STOPPING=1");
@@ -114,7 +161,10 @@ async fn fault_o30_a_service_manager_that_does_not_listen_stops_nothing() {
         .environment("NOTIFY_SOCKET", "/nonexistent/notify")
         .environment("WATCHDOG_USEC", "1000");
     let samewire = Samewire::start(&setup).await;
-    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(
+        Request::stream("").answer(samewire.proxy).await.text(),
+        Canonical::answer("a", 1).text()
+    );
     let logged = || samewire.count_logged("the service manager cannot be told") > 1;
     until("it is logged", logged).await;
 }
@@ -133,7 +183,10 @@ async fn fault_o30_a_service_manager_that_does_not_read_stops_nothing() {
     let mut samewire = Samewire::start(&setup).await;
     let is_full = || samewire.count_logged("a message is left out") > 1;
     until("its queue is full", is_full).await;
-    assert_eq!(Request::stream("").answer(samewire.proxy).await.text(), Canonical::answer("a", 1).text());
+    assert_eq!(
+        Request::stream("").answer(samewire.proxy).await.text(),
+        Canonical::answer("a", 1).text()
+    );
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
     samewire.stop().await;
     drop(manager);

@@ -4,7 +4,9 @@ use crate::sim::prelude::*;
 
 /// Returns a request that makes samewire panic at this place, as a bug would.
 fn failing(request: Request, place: &str) -> Request {
-    request.header("x-samewire-panic", place).header("x-request-id", &format!("bug-{place}"))
+    request
+        .header("x-samewire-panic", place)
+        .header("x-request-id", &format!("bug-{place}"))
 }
 
 #[tokio::test]
@@ -18,33 +20,61 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
         }
     });
     // A response without its task is noticed with a heartbeat.
-    let setup = Setup::new().config("[timeouts]\nbackground_heartbeat = 0.2").allow_errors();
+    let setup = Setup::new()
+        .config("[timeouts]\nbackground_heartbeat = 0.2")
+        .allow_errors();
     let world = World::start(engine.await, setup).await;
-    let mut other = world.begin_until(&Request::stream(r#","user":"waits""#), r#""a""#).await;
-    let stored = Request::post("/v1/responses", r#"{"model":"m","stream":true,"input":"hello"}"#);
-    for (place, request) in
-        [("handler", Request::stream("")), ("stream", Request::stream("")), ("store", stored)]
-    {
+    let mut other = world
+        .begin_until(&Request::stream(r#","user":"waits""#), r#""a""#)
+        .await;
+    let stored = Request::post(
+        "/v1/responses",
+        r#"{"model":"m","stream":true,"input":"hello"}"#,
+    );
+    for (place, request) in [
+        ("handler", Request::stream("")),
+        ("stream", Request::stream("")),
+        ("store", stored),
+    ] {
         let mut client = world.send(&failing(request, place)).await;
         if let Some(head) = client.try_head().await {
             assert!(matches!(head.status, 200 | 500), "{place}: {head:?}");
             client.rest().await;
-            assert!(matches!(client.ended(), Ended::Short | Ended::Reset | Ended::Length), "{place}");
+            assert!(
+                matches!(client.ended(), Ended::Short | Ended::Reset | Ended::Length),
+                "{place}"
+            );
         }
         assert_eq!(world.stream("").await.head.status, 200, "after {place}");
     }
     // Armed by a served request; the panic occurs on the next connection.
-    assert_eq!(world.request(&failing(Request::stream(""), "connection")).await.head.status, 200);
+    assert_eq!(
+        world
+            .request(&failing(Request::stream(""), "connection"))
+            .await
+            .head
+            .status,
+        200
+    );
     let mut client = Client::connect(world.proxy()).await;
     client.try_send(&Request::stream("").bytes()).await;
     assert!(client.try_head().await.is_none());
     // No client waits for a background response, but it must not stay unfinished.
-    let create = Request::post("/v1/responses", r#"{"model":"m","background":true,"input":"hello"}"#);
-    let answer = world.request(&failing(create, "background")).await.with_status(200);
+    let create = Request::post(
+        "/v1/responses",
+        r#"{"model":"m","background":true,"input":"hello"}"#,
+    );
+    let answer = world
+        .request(&failing(create, "background"))
+        .await
+        .with_status(200);
     let (_, rest) = answer.text().split_once(r#""id":""#).expect("an id");
     let id = rest.split('"').next().expect("an id").to_owned();
     let get = Request::get(&format!("/v1/responses/{id}"));
-    get.answer_until(world.proxy(), |answer| answer.text().contains(r#""status":"failed""#)).await;
+    get.answer_until(world.proxy(), |answer| {
+        answer.text().contains(r#""status":"failed""#)
+    })
+    .await;
     gate.open();
     other.event_with(r#""b""#).await;
     other.rest().await;
@@ -55,7 +85,8 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
 /// Bytes that arrived while the process was suspended count for the window in which a slow client must send them.
 #[tokio::test]
 async fn fault_o12_a_body_that_came_during_a_standstill_is_in_time() {
-    let timeouts = "[timeouts]\nclient_body_idle = 30\nclient_body_window = 2\nclient_body_rate = 10000";
+    let timeouts =
+        "[timeouts]\nclient_body_idle = 30\nclient_body_window = 2\nclient_body_rate = 10000";
     let world = World::configured(timeouts).await;
     let request = Request::stream(&format!(r#","user":"{}""#, "x".repeat(60_000)));
     let mut client = Client::sending(world.proxy(), &request.head_bytes()).await;

@@ -31,7 +31,10 @@ async fn requests_at_once_are_spans_beside_each_other() {
     assert_eq!((server.len(), client.len()), (1, 3));
     let mut told = Vec::new();
     for span in &client {
-        assert_eq!((span.end_time_unix_nano, &span.status), (client[0].end_time_unix_nano, &None));
+        assert_eq!(
+            (span.end_time_unix_nano, &span.status),
+            (client[0].end_time_unix_nano, &None)
+        );
         let attributes = attributes(&span.attributes);
         assert_eq!(attributes.get("error.type"), None);
         told.extend(attributes.get("gen_ai.usage.output_tokens").cloned());
@@ -50,8 +53,15 @@ async fn requests_at_once_are_spans_beside_each_other() {
 #[tokio::test]
 async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     let collector = Collector::start().await;
-    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let world = World::start(Script::answer("a", 5), Setup::new().config(&collector.config())).await;
+    let before = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_nanos();
+    let world = World::start(
+        Script::answer("a", 5),
+        Setup::new().config(&collector.config()),
+    )
+    .await;
     world.get("/v1/models").await;
     world
         .request(
@@ -62,19 +72,32 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
         )
         .await;
     let spans = collector.wait(4).await;
-    let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+    let after = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_nanos();
     assert_eq!(collector.posts()[0].0["service.name"], "samewire");
     let (server, client) = sides(&spans);
     let of_chat = |all: &[&Span]| {
-        (*all.iter().find(|span| hex(&span.trace_id) == PARENT[3..35]).expect("the client's trace")).clone()
+        (*all
+            .iter()
+            .find(|span| hex(&span.trace_id) == PARENT[3..35])
+            .expect("the client's trace"))
+        .clone()
     };
     let (server, client) = (of_chat(&server), of_chat(&client));
-    assert_eq!((server.name.as_str(), client.name.as_str()), ("POST /v1/chat/completions", "chat m"));
+    assert_eq!(
+        (server.name.as_str(), client.name.as_str()),
+        ("POST /v1/chat/completions", "chat m")
+    );
     assert_eq!(
         (hex(&server.parent_span_id), &client.parent_span_id),
         (PARENT[36..52].to_owned(), &server.span_id)
     );
-    assert_eq!((server.trace_state.as_str(), client.trace_state.as_str()), ("a=b", "a=b"));
+    assert_eq!(
+        (server.trace_state.as_str(), client.trace_state.as_str()),
+        ("a=b", "a=b")
+    );
     assert!(server.status.is_none() && client.status.is_none());
     let times = [
         before,
@@ -95,10 +118,17 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
         ("samewire.request_id", "mine-1"),
         ("samewire.end", "complete"),
     ] {
-        assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}: {told:#?}");
+        assert_eq!(
+            told.get(name).map(String::as_str),
+            Some(value),
+            "{name}: {told:#?}"
+        );
     }
     let told = attributes(&client.attributes);
-    let (host, port) = (world.engine.address.ip().to_string(), world.engine.address.port().to_string());
+    let (host, port) = (
+        world.engine.address.ip().to_string(),
+        world.engine.address.port().to_string(),
+    );
     for (name, value) in [
         ("gen_ai.operation.name", "chat"),
         ("gen_ai.provider.name", "vllm"),
@@ -110,7 +140,11 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
         ("server.port", &port),
         ("samewire.attempt", "1"),
     ] {
-        assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}: {told:#?}");
+        assert_eq!(
+            told.get(name).map(String::as_str),
+            Some(value),
+            "{name}: {told:#?}"
+        );
     }
     // The engine gets the id of exactly this span.
     let seen = world.engine.only();
@@ -121,8 +155,14 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     );
     let id = format!("\"trace_id\":\"{}\"", &PARENT[3..35]);
     assert!(world.samewire.logged(&id, 1).await[0].contains("mine-1"));
-    world.samewire.metric_becomes("samewire_spans_exported_total", 4).await;
-    world.samewire.metric_becomes("samewire_spans_dropped_total", 0).await;
+    world
+        .samewire
+        .metric_becomes("samewire_spans_exported_total", 4)
+        .await;
+    world
+        .samewire
+        .metric_becomes("samewire_spans_dropped_total", 0)
+        .await;
     world.end().await;
 }
 
@@ -131,20 +171,88 @@ type Lines = &'static [(&'static str, &'static str)];
 const CONTEXTS: [(Lines, bool, bool); 16] = [
     (&[], false, true),
     (&[("traceparent", PARENT)], true, true),
-    (&[("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")], true, false),
-    (&[("traceparent", "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-later")], true, true),
-    (&[("traceparent", PARENT), ("traceparent", PARENT)], false, true),
+    (
+        &[(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+        )],
+        true,
+        false,
+    ),
+    (
+        &[(
+            "traceparent",
+            "cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-later",
+        )],
+        true,
+        true,
+    ),
+    (
+        &[("traceparent", PARENT), ("traceparent", PARENT)],
+        false,
+        true,
+    ),
     (&[("traceparent", "garbage")], false, true),
     (&[("traceparent", "")], false, true),
-    (&[("traceparent", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")], false, true),
-    (&[("traceparent", "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01")], false, true),
-    (&[("traceparent", "00-00000000000000000000000000000000-b7ad6b7169203331-01")], false, true),
-    (&[("traceparent", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01")], false, true),
-    (&[("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more")], false, true),
-    (&[("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331")], false, true),
+    (
+        &[(
+            "traceparent",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )],
+        false,
+        true,
+    ),
+    (
+        &[(
+            "traceparent",
+            "00-0AF7651916CD43DD8448EB211C80319C-B7AD6B7169203331-01",
+        )],
+        false,
+        true,
+    ),
+    (
+        &[(
+            "traceparent",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+        )],
+        false,
+        true,
+    ),
+    (
+        &[(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+        )],
+        false,
+        true,
+    ),
+    (
+        &[(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-more",
+        )],
+        false,
+        true,
+    ),
+    (
+        &[(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+        )],
+        false,
+        true,
+    ),
     (&[("tracestate", "a=b")], false, true),
-    (&[("traceparent", "garbage"), ("tracestate", "a=b")], false, true),
-    (&[("traceparent", PARENT), ("tracestate", "not a list")], true, true),
+    (
+        &[("traceparent", "garbage"), ("tracestate", "a=b")],
+        false,
+        true,
+    ),
+    (
+        &[("traceparent", PARENT), ("tracestate", "not a list")],
+        true,
+        true,
+    ),
 ];
 
 #[tokio::test]
@@ -152,11 +260,18 @@ async fn trace_context_goes_on_or_begins() {
     let collector = Collector::start().await;
     let mut recorded = BTreeSet::new();
     for traced in [true, false] {
-        let setup = if traced { Setup::new().config(&collector.config()) } else { Setup::new() };
+        let setup = if traced {
+            Setup::new().config(&collector.config())
+        } else {
+            Setup::new()
+        };
         let world = World::plain(setup).await;
         for (n, (lines, goes_on, is_recorded)) in CONTEXTS.into_iter().enumerate() {
-            let request =
-                lines.iter().fold(Request::stream(""), |request, (name, value)| request.header(name, value));
+            let request = lines
+                .iter()
+                .fold(Request::stream(""), |request, (name, value)| {
+                    request.header(name, value)
+                });
             world.request(&request).await;
             let seen = world.engine.wait_attempts(n + 1).await.pop().expect("one");
             assert_eq!(seen.header("tracestate"), None, "{lines:?}");
@@ -164,11 +279,17 @@ async fn trace_context_goes_on_or_begins() {
             if !traced {
                 // Without a collector samewire starts no trace, and only forwards a valid one.
                 assert_eq!(told.is_some(), goes_on, "{lines:?}: {told:?}");
-                assert!(told.is_none_or(|told| told[..52] == PARENT[..52]), "{lines:?}: {told:?}");
+                assert!(
+                    told.is_none_or(|told| told[..52] == PARENT[..52]),
+                    "{lines:?}: {told:?}"
+                );
                 continue;
             }
             let told = told.unwrap_or_else(|| panic!("{lines:?}: no trace begins"));
-            assert!(told.len() == 55 && told.starts_with("00-") && !told.contains(&PARENT[36..52]), "{told}");
+            assert!(
+                told.len() == 55 && told.starts_with("00-") && !told.contains(&PARENT[36..52]),
+                "{told}"
+            );
             assert_eq!(told[3..35] == PARENT[3..35], goes_on, "{lines:?}: {told}");
             let flags = u8::from_str_radix(&told[53..], 16).expect("flags");
             assert_eq!(flags & 1 == 1, is_recorded, "{lines:?}: {told}");
@@ -183,13 +304,15 @@ async fn trace_context_goes_on_or_begins() {
     let spans = collector.spans();
     let (server, client) = sides(&spans);
     let ids: BTreeSet<_> = client.iter().map(|span| hex(&span.span_id)).collect();
-    assert_eq!((ids, server.len()), (recorded, 15), "all that is recorded, and only that");
+    assert_eq!(
+        (ids, server.len()),
+        (recorded, 15),
+        "all that is recorded, and only that"
+    );
     for span in client {
-        assert!(
-            server
-                .iter()
-                .any(|server| server.span_id == span.parent_span_id && server.trace_id == span.trace_id)
-        );
+        assert!(server.iter().any(
+            |server| server.span_id == span.parent_span_id && server.trace_id == span.trace_id
+        ));
     }
 }
 
@@ -204,13 +327,28 @@ async fn the_environment_names_the_collector_and_its_key() {
     let by_environment = Setup::new()
         .config(nowhere)
         .environment("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.0.url())
-        .environment("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20CANARY-VARIABLE");
+        .environment(
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "authorization=Bearer%20CANARY-VARIABLE",
+        );
     // By OpenTelemetry, the URL for traces alone is used unchanged.
-    let exact = Setup::new()
-        .environment("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &format!("{}/ingest/otel", collector.0.url()));
+    let exact = Setup::new().environment(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        &format!("{}/ingest/otel", collector.0.url()),
+    );
     for (n, (setup, key, tenant, path)) in [
-        (by_file, Some("Bearer CANARY-FILE"), Some("a b"), "/v1/traces"),
-        (by_environment, Some("Bearer CANARY-VARIABLE"), None, "/v1/traces"),
+        (
+            by_file,
+            Some("Bearer CANARY-FILE"),
+            Some("a b"),
+            "/v1/traces",
+        ),
+        (
+            by_environment,
+            Some("Bearer CANARY-VARIABLE"),
+            None,
+            "/v1/traces",
+        ),
         (exact, None, None, "/ingest/otel"),
     ]
     .into_iter()
@@ -219,7 +357,13 @@ async fn the_environment_names_the_collector_and_its_key() {
         let world = World::start(Script::answer("a", 1), setup).await;
         world.stream("").await;
         let posts = collector.0.wait_attempts(n + 1).await;
-        assert_eq!((posts[n].header("authorization"), posts[n].header("x-tenant")), (key, tenant));
+        assert_eq!(
+            (
+                posts[n].header("authorization"),
+                posts[n].header("x-tenant")
+            ),
+            (key, tenant)
+        );
         assert_eq!(posts[n].target, path);
         world.end().await;
     }
@@ -231,11 +375,24 @@ async fn a_share_of_traces_is_recorded() {
     let config = format!("{}\nsample = 0", collector.config());
     let world = World::configured(&config).await;
     world.stream("").await;
-    world.request(&Request::stream("").header("traceparent", PARENT)).await;
-    let told = world.engine.attempts().remove(0).header("traceparent").expect("told all the same").to_owned();
+    world
+        .request(&Request::stream("").header("traceparent", PARENT))
+        .await;
+    let told = world
+        .engine
+        .attempts()
+        .remove(0)
+        .header("traceparent")
+        .expect("told all the same")
+        .to_owned();
     assert_eq!(&told[53..], "02", "not recorded");
     let spans = collector.wait(2).await;
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == PARENT[3..35]), "{spans:?}");
+    assert!(
+        spans
+            .iter()
+            .all(|span| hex(&span.trace_id) == PARENT[3..35]),
+        "{spans:?}"
+    );
     world.end().await;
 }
 
@@ -245,36 +402,71 @@ async fn every_attempt_is_a_span() {
     let collector = Collector::start().await;
     let broken = Engine::script(Script::new().rst()).await;
     let good = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().upstream(&broken.url()).upstream(&good.url()).config(&collector.config());
+    let setup = Setup::new()
+        .upstream(&broken.url())
+        .upstream(&good.url())
+        .config(&collector.config());
     let samewire = Samewire::start(&setup).await;
     for _ in 0..100 {
-        assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200);
+        assert_eq!(
+            Request::stream("").answer(samewire.proxy).await.head.status,
+            200
+        );
         if broken.attempt_count() > 0 {
             break;
         }
     }
-    let told = broken.wait_attempts(1).await.remove(0).header("traceparent").expect("a trace").to_owned();
+    let told = broken
+        .wait_attempts(1)
+        .await
+        .remove(0)
+        .header("traceparent")
+        .expect("a trace")
+        .to_owned();
     until("the spans", || {
-        collector.spans().iter().filter(|span| hex(&span.trace_id) == told[3..35]).count() >= 3
+        collector
+            .spans()
+            .iter()
+            .filter(|span| hex(&span.trace_id) == told[3..35])
+            .count()
+            >= 3
     })
     .await;
     let spans = collector.spans();
-    let mut attempts: Vec<_> =
-        spans.iter().filter(|span| span.kind == 3 && hex(&span.trace_id) == told[3..35]).collect();
+    let mut attempts: Vec<_> = spans
+        .iter()
+        .filter(|span| span.kind == 3 && hex(&span.trace_id) == told[3..35])
+        .collect();
     attempts.sort_by_key(|span| span.start_time_unix_nano);
-    let [first, last] = attempts.as_slice() else { panic!("{attempts:#?}") };
+    let [first, last] = attempts.as_slice() else {
+        panic!("{attempts:#?}")
+    };
     assert_eq!(hex(&first.span_id), told[36..52]);
-    let mut seen =
-        good.attempts().into_iter().map(|attempt| attempt.header("traceparent").expect("a trace").to_owned());
-    assert!(seen.any(|seen| seen[3..52] == format!("{}-{}", hex(&last.trace_id), hex(&last.span_id))));
-    assert!(first.status.is_some() && last.status.is_none(), "{attempts:#?}");
+    let mut seen = good
+        .attempts()
+        .into_iter()
+        .map(|attempt| attempt.header("traceparent").expect("a trace").to_owned());
     assert!(
-        first.end_time_unix_nano <= last.start_time_unix_nano && first.parent_span_id == last.parent_span_id
+        seen.any(|seen| seen[3..52] == format!("{}-{}", hex(&last.trace_id), hex(&last.span_id)))
+    );
+    assert!(
+        first.status.is_some() && last.status.is_none(),
+        "{attempts:#?}"
+    );
+    assert!(
+        first.end_time_unix_nano <= last.start_time_unix_nano
+            && first.parent_span_id == last.parent_span_id
     );
     for (span, (engine, number)) in attempts.iter().zip([(&broken, "1"), (&good, "2")]) {
         let told = attributes(&span.attributes);
         let expected = [engine.address.port().to_string(), number.to_owned()];
-        assert_eq!([told["server.port"].clone(), told["samewire.attempt"].clone()], expected);
+        assert_eq!(
+            [
+                told["server.port"].clone(),
+                told["samewire.attempt"].clone()
+            ],
+            expected
+        );
     }
 }
 
@@ -285,7 +477,10 @@ async fn errors_are_told_by_their_codes() {
     let invented = r#"{"error":{"message":"ODDITY-ERROR","type":"invalid_request_error","param":null,"code":"invented_code"}}"#;
     let scripts = vec![
         Script::new().json("400 Bad Request", invented),
-        Script::new().json("500 Oops", r#"{"error":{"message":"ODDITY-ERROR","type":"x","code":500}}"#),
+        Script::new().json(
+            "500 Oops",
+            r#"{"error":{"message":"ODDITY-ERROR","type":"x","code":500}}"#,
+        ),
         Script::stream().text("CANARY-ANSWER").rst(),
     ];
     let setup = Setup::new().allow_errors().config(&collector.config());
@@ -311,12 +506,24 @@ async fn errors_are_told_by_their_codes() {
         ("upstream_incomplete", Some(2)),
         ("invalid_json", None),
     ];
-    let expected: Vec<_> = expected.map(|(code, status)| (code.to_owned(), status)).into();
+    let expected: Vec<_> = expected
+        .map(|(code, status)| (code.to_owned(), status))
+        .into();
     assert_eq!(told, expected);
-    assert_eq!(client.iter().map(|span| span.status.is_some()).collect::<Vec<_>>(), [false, true, true]);
+    assert_eq!(
+        client
+            .iter()
+            .map(|span| span.status.is_some())
+            .collect::<Vec<_>>(),
+        [false, true, true]
+    );
     let raw = collector.raw();
     for foreign in ["CANARY", "ODDITY", "invented"] {
-        assert!(!raw.windows(foreign.len()).any(|part| part == foreign.as_bytes()), "{foreign}");
+        assert!(
+            !raw.windows(foreign.len())
+                .any(|part| part == foreign.as_bytes()),
+            "{foreign}"
+        );
     }
     world.end().await;
 }
@@ -325,14 +532,19 @@ async fn errors_are_told_by_their_codes() {
 #[tokio::test]
 async fn nothing_confidential_is_in_a_trace() {
     let collector = Collector::start().await;
-    let setup = Setup::new().config(&collector.config()).config("[log]\nlevel = \"trace\"");
+    let setup = Setup::new()
+        .config(&collector.config())
+        .config("[log]\nlevel = \"trace\"");
     let world = World::start(Script::answer("CANARY-ANSWER", 3), setup).await;
-    let more = r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"stop":["CANARY-STOP"]"#;
+    let more =
+        r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"stop":["CANARY-STOP"]"#;
     let mut asked = 0;
     for request in [
         Request::stream(more),
         Request::plain(more),
-        Request::chat(r#"{"model":"ODDITY-MODEL","messages":[{"role":"user","content":"CANARY"}]}"#),
+        Request::chat(
+            r#"{"model":"ODDITY-MODEL","messages":[{"role":"user","content":"CANARY"}]}"#,
+        ),
         Request::chat("CANARY"),
         Request::post("/v1/completions", r#"{"model":"m","prompt":"CANARY"}"#),
         Request::post("/v1/responses", r#"{"model":"m","input":"CANARY"}"#),
@@ -342,7 +554,13 @@ async fn nothing_confidential_is_in_a_trace() {
         Request::get("/v1/ODDITY-PATH?key=CANARY-QUERY"),
         Request::new("ODDITY", "/v1/models"),
     ] {
-        world.request(&request.header("cookie", "CANARY-COOKIE").header("x-a", "CANARY-HEADER")).await;
+        world
+            .request(
+                &request
+                    .header("cookie", "CANARY-COOKIE")
+                    .header("x-a", "CANARY-HEADER"),
+            )
+            .await;
         asked += 1;
     }
     until("all of them", || sides(&collector.spans()).0.len() >= asked).await;
@@ -350,7 +568,11 @@ async fn nothing_confidential_is_in_a_trace() {
     // The log has paths, methods and model names as received; traces and metrics do not.
     assert!(!world.samewire.metrics().await.contains("ODDITY"));
     for canary in ["CANARY", "ODDITY", PROMPT, KEY] {
-        assert!(!raw.windows(canary.len()).any(|part| part == canary.as_bytes()), "{canary}");
+        assert!(
+            !raw.windows(canary.len())
+                .any(|part| part == canary.as_bytes()),
+            "{canary}"
+        );
     }
     world.end().await;
 }
@@ -358,7 +580,9 @@ async fn nothing_confidential_is_in_a_trace() {
 /// Starts samewire with traces and without the wait for load balancers, in front of an engine that answers.
 async fn traced(config: &str) -> (Engine, Samewire) {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().upstream(&engine.url()).config(&format!("{config}\n[timeouts]\nsettle = 0"));
+    let setup = Setup::new()
+        .upstream(&engine.url())
+        .config(&format!("{config}\n[timeouts]\nsettle = 0"));
     let samewire = Samewire::start(&setup).await;
     (engine, samewire)
 }
@@ -393,15 +617,21 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
         Collector::script(Script::new().json("503 Busy", "{}")).await,
         Collector::script(Script::new().rst()).await,
     ];
-    let configs =
-        collectors.iter().map(Collector::config).chain([format!("[trace]\nendpoint = \"{refusing}\"")]);
+    let configs = collectors
+        .iter()
+        .map(Collector::config)
+        .chain([format!("[trace]\nendpoint = \"{refusing}\"")]);
     let played = configs.map(async |config| {
         let (_engine, mut samewire) = traced(&format!("{config}\ntimeout = 0.5")).await;
         let mut lost = 0;
         // Two posts that fail, one after the other.
         for _ in 0..2 {
             send(&samewire, 10).await;
-            assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200, "{config}");
+            assert_eq!(
+                Request::stream("").answer(samewire.proxy).await.head.status,
+                200,
+                "{config}"
+            );
             lost = dropped(&samewire, lost).await;
         }
         samewire.signal("TERM");
@@ -417,7 +647,8 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
 async fn spans_that_a_collector_rejects_are_dropped_ones() {
     // `ExportTraceServiceResponse`: two spans rejected, with a reason.
     let answer = "\n\x0b\x08\x02\x12\x07no room";
-    let collector = Collector::script(Script::new().whole("200 OK", "application/x-protobuf", answer)).await;
+    let collector =
+        Collector::script(Script::new().whole("200 OK", "application/x-protobuf", answer)).await;
     let (_engine, samewire) = traced(&collector.config()).await;
     send(&samewire, 2).await;
     assert_eq!(dropped(&samewire, 1).await, 2);
@@ -433,13 +664,20 @@ async fn fault_o22_a_full_queue_stops_nobody() {
     let collector = Collector::script(Script::new().hang()).await;
     let (_engine, mut samewire) = traced(&format!("{}\ntimeout = 600", collector.config())).await;
     send(&samewire, MANY).await;
-    assert_eq!(Request::stream("").answer(samewire.proxy).await.head.status, 200);
+    assert_eq!(
+        Request::stream("").answer(samewire.proxy).await.head.status,
+        200
+    );
     dropped(&samewire, 0).await;
     samewire.signal("TERM");
     let start = Instant::now();
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     // Traces may delay the shutdown by one second; the rest is the machine's.
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// Spans that are still queued when the process ends are posted before it exits.
@@ -447,14 +685,24 @@ async fn fault_o22_a_full_queue_stops_nobody() {
 async fn fault_o22_the_last_spans_are_not_lost() {
     let collector = Collector::start().await;
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup =
-        Setup::new().upstream(&engine.url()).config(&collector.config()).config("[timeouts]\nsettle = 0");
+    let setup = Setup::new()
+        .upstream(&engine.url())
+        .config(&collector.config())
+        .config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
     for _ in 0..10 {
         Request::stream("").answer(samewire.proxy).await;
     }
     samewire.stop().await;
-    assert_eq!(collector.spans().iter().map(|span| &span.span_id).collect::<BTreeSet<_>>().len(), 20);
+    assert_eq!(
+        collector
+            .spans()
+            .iter()
+            .map(|span| &span.span_id)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        20
+    );
 }
 
 /// A collector that comes back gets the spans from then on.
@@ -467,10 +715,26 @@ async fn fault_o22_a_collector_comes_back() {
     world.stream("").await;
     collector.0.wait_attempts(1).await;
     let lines = |what: &'static str| move |line: &String| line.contains(what);
-    until("a warning", || world.samewire.logs().iter().any(lines("takes no traces"))).await;
+    until("a warning", || {
+        world.samewire.logs().iter().any(lines("takes no traces"))
+    })
+    .await;
     world.stream("").await;
-    until("the end of it", || world.samewire.logs().iter().any(lines("takes traces again"))).await;
-    world.samewire.metric_becomes("samewire_spans_dropped_total", 2).await;
-    world.samewire.metric_becomes("samewire_spans_exported_total", 2).await;
+    until("the end of it", || {
+        world
+            .samewire
+            .logs()
+            .iter()
+            .any(lines("takes traces again"))
+    })
+    .await;
+    world
+        .samewire
+        .metric_becomes("samewire_spans_dropped_total", 2)
+        .await;
+    world
+        .samewire
+        .metric_becomes("samewire_spans_exported_total", 2)
+        .await;
     world.end().await;
 }

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 const TOKEN: &str = "CANARY-of-a-service-account";
-const LIST: &str = "/apis/discovery.k8s.io/v1/namespaces/inference/endpointslices?labelSelector=app%3Dvllm";
+const LIST: &str =
+    "/apis/discovery.k8s.io/v1/namespaces/inference/endpointslices?labelSelector=app%3Dvllm";
 
 /// Returns the target of a watch from this version.
 fn watch_from(version: u32) -> String {
-    format!("{LIST}&watch=true&allowWatchBookmarks=true&timeoutSeconds=240&resourceVersion={version}")
+    format!(
+        "{LIST}&watch=true&allowWatchBookmarks=true&timeoutSeconds=240&resourceVersion={version}"
+    )
 }
 
 /// Returns the slice of a Service with these pods, each given as name, last number of its address, and readiness.
@@ -40,8 +43,9 @@ fn list(version: u32, pods: &[(&str, u8, bool)]) -> Script {
 }
 
 fn watching() -> Script {
-    Script::new()
-        .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+    Script::new().raw(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",
+    )
 }
 
 fn event(kind: &str, object: &str) -> String {
@@ -50,12 +54,15 @@ fn event(kind: &str, object: &str) -> String {
 
 /// Creates engines that listen on one port of the addresses 127.0.0.1, 127.0.0.2 and so on.
 async fn behind_one_port<const N: usize>(scripts: [Script; N]) -> [Engine; N] {
-    let at = |number, port| TcpListener::bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, number), port)));
+    let at = |number, port| {
+        TcpListener::bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, number), port)))
+    };
     let listeners = loop {
         let first = at(1, 0).expect("a free port");
         let port = first.local_addr().expect("bound").port();
-        let others: Result<Vec<_>, _> =
-            (2..=u8::try_from(N).unwrap()).map(|number| at(number, port)).collect();
+        let others: Result<Vec<_>, _> = (2..=u8::try_from(N).unwrap())
+            .map(|number| at(number, port))
+            .collect();
         // The port may be in use on another of these addresses.
         if let Ok(others) = others {
             break std::iter::once(first).chain(others);
@@ -104,32 +111,64 @@ async fn fault_o38_pods_come_and_go() {
     let api = Engine::script(Script::new()).await;
     api.set_route(LIST, list(5, &[("a", 2, true), ("late", 3, false)]));
     let watch = watching()
-        .chunk(event("BOOKMARK", "{\"metadata\":{\"resourceVersion\":\"6\"}}"))
+        .chunk(event(
+            "BOOKMARK",
+            "{\"metadata\":{\"resourceVersion\":\"6\"}}",
+        ))
         .wait(&moved)
         .chunk(event("MODIFIED", &slice(7, &[("late", 3, true)])))
         .wait(&end)
         .chunk(event("DELETED", &slice(8, &[])))
         .hang();
     api.set_route(&watch_from(5), watch);
-    let slow = Script::stream().text("pod a").wait(&held).text(" to its end").finish("stop");
-    let scripts = [Script::answer("service", 1), slow.done().end(), Script::answer("pod b", 1)];
+    let slow = Script::stream()
+        .text("pod a")
+        .wait(&held)
+        .text(" to its end")
+        .finish("stop");
+    let scripts = [
+        Script::answer("service", 1),
+        slow.done().end(),
+        Script::answer("pod b", 1),
+    ];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1)
+        .await;
     let mut running = world.begin_until(&Request::stream(""), "pod a").await;
     moved.open();
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/late\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/late\"}", 1)
+        .await;
     assert!(answer(&world).await.contains("pod b"));
     held.open();
     running.event_with(" to its end").await;
     running.event_with("[DONE]").await;
     drop(running);
-    assert!(!world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"vllm\"}"));
-    world.samewire.metric_becomes("samewire_discovery_pods{selector=\"app=vllm\"}", 1).await;
+    assert!(
+        !world
+            .samewire
+            .metrics()
+            .await
+            .contains("samewire_upstream_up{upstream=\"vllm\"}")
+    );
+    world
+        .samewire
+        .metric_becomes("samewire_discovery_pods{selector=\"app=vllm\"}", 1)
+        .await;
     end.open();
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm\"}", 1)
+        .await;
     assert!(answer(&world).await.contains("service"));
     assert_eq!(world.attempt_counts(), [1, 1, 1]);
-    world.samewire.metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 1)
+        .await;
     // Nothing is left of the pods, so that any number of them can come and go.
     let metrics = world.samewire.metrics().await;
     assert!(!metrics.contains("vllm/a"), "{metrics}");
@@ -148,26 +187,54 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     let broken = Gate::default();
     let api = Engine::script(Script::new()).await;
     api.set_route(LIST, Script::new().json("403 Forbidden", "{}"));
-    let scripts = [Script::answer("service", 1), Script::answer("pod a", 1), Script::answer("pod b", 1)];
+    let scripts = [
+        Script::answer("service", 1),
+        Script::answer("pod a", 1),
+        Script::answer("pod b", 1),
+    ];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    world.samewire.logged("the verbs list and watch for endpointslices", 1).await;
+    world
+        .samewire
+        .logged("the verbs list and watch for endpointslices", 1)
+        .await;
     assert!(answer(&world).await.contains("service"), "the URL gets it");
     api.set_route(&watch_from(5), watching().wait(&broken).rst());
     api.set_route(LIST, list(5, &[("a", 2, true)]));
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1)
+        .await;
     assert!(answer(&world).await.contains("pod a"));
     // The watch breaks, and then the list is no JSON.
     api.set_route(LIST, Script::new().whole("200 OK", "text/html", "<html>"));
     broken.open();
-    world.samewire.metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 0).await;
+    world
+        .samewire
+        .metric_becomes("samewire_discovery_up{selector=\"app=vllm\"}", 0)
+        .await;
     // The pause before the next attempt grows with each one, so there is a single one more.
-    world.samewire.metric_becomes("samewire_discovery_failures_total{selector=\"app=vllm\"}", 3).await;
-    assert!(answer(&world).await.contains("pod a"), "the known pods stay in use");
+    world
+        .samewire
+        .metric_becomes(
+            "samewire_discovery_failures_total{selector=\"app=vllm\"}",
+            3,
+        )
+        .await;
+    assert!(
+        answer(&world).await.contains("pod a"),
+        "the known pods stay in use"
+    );
     // Told once for each outage.
-    world.samewire.logged("the Kubernetes API names no pods", 2).await;
+    world
+        .samewire
+        .logged("the Kubernetes API names no pods", 2)
+        .await;
     api.set_route(&watch_from(9), watching().hang());
     api.set_route(LIST, list(9, &[("b", 3, true)]));
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1)
+        .await;
     assert!(answer(&world).await.contains("pod b"));
     world.samewire.logged("the Kubernetes API answers", 2).await;
     world.end().await;
@@ -178,16 +245,38 @@ async fn fault_o38_a_watch_that_is_too_old_is_begun_anew() {
     let api = Engine::script(Script::new()).await;
     let expired = Gate::default();
     api.set_route(LIST, list(5, &[("a", 2, true)]));
-    let gone = event("ERROR", "{\"kind\":\"Status\",\"code\":410,\"message\":\"too old resource version\"}");
+    let gone = event(
+        "ERROR",
+        "{\"kind\":\"Status\",\"code\":410,\"message\":\"too old resource version\"}",
+    );
     api.set_route(&watch_from(5), watching().wait(&expired).chunk(gone).hang());
-    let scripts = [Script::answer("service", 1), Script::answer("pod a", 1), Script::answer("pod b", 1)];
+    let scripts = [
+        Script::answer("service", 1),
+        Script::answer("pod a", 1),
+        Script::answer("pod b", 1),
+    ];
     let world = start(&api, behind_one_port(scripts).await.into()).await;
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1)
+        .await;
     api.set_route(LIST, list(9, &[("a", 2, true), ("b", 3, true)]));
     api.set_route(&watch_from(9), watching().chunk("\n").hang());
     expired.open();
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1).await;
-    world.samewire.metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1).await;
-    world.samewire.metric_becomes("samewire_discovery_failures_total{selector=\"app=vllm\"}", 0).await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/b\"}", 1)
+        .await;
+    world
+        .samewire
+        .metric_becomes("samewire_upstream_up{upstream=\"vllm/a\"}", 1)
+        .await;
+    world
+        .samewire
+        .metric_becomes(
+            "samewire_discovery_failures_total{selector=\"app=vllm\"}",
+            0,
+        )
+        .await;
     world.end().await;
 }

@@ -8,10 +8,12 @@ use crate::sim::{refusing, unanswered_address};
 
 /// Starts an engine that answers correctly, streamed or whole as requested.
 async fn good() -> Engine {
-    Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
-        true => Script::answer("good", 2),
-        false => Script::completion("whole"),
-    })
+    Engine::answering(
+        |attempt| match attempt.text().contains(r#""stream":true"#) {
+            true => Script::answer("good", 2),
+            false => Script::completion("whole"),
+        },
+    )
     .await
 }
 
@@ -23,8 +25,11 @@ async fn failing_first(failures: usize, engines: usize, script: Script) -> Vec<E
     for _ in 0..engines {
         let (left, script) = (Arc::clone(&left), script.clone());
         let engine = Engine::answering(move |attempt| {
-            let fails =
-                left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+            let fails = left
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                    left.checked_sub(1)
+                })
+                .is_ok();
             match attempt.text().contains(r#""stream":true"#) {
                 _ if fails => script.clone(),
                 true => Script::answer("good", 2),
@@ -53,7 +58,10 @@ fn setup() -> Setup {
 async fn is_good(world: &World, request: &Request, attempts: &str, what: &str) {
     let answer = world.request(request).await;
     assert_eq!(
-        (answer.head.status, answer.head.header("x-samewire-attempts")),
+        (
+            answer.head.status,
+            answer.head.header("x-samewire-attempts")
+        ),
         (200, Some(attempts)),
         "{what}"
     );
@@ -71,7 +79,11 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
     let world = World::fleet_up([good()], setup(), &[&lines]).await;
     let mut twice = 0;
     for n in 0..30 {
-        let request = if n % 2 == 0 { Request::stream("") } else { Request::plain("") };
+        let request = if n % 2 == 0 {
+            Request::stream("")
+        } else {
+            Request::plain("")
+        };
         let answer = world.request(&request).await.with_status(200);
         twice += usize::from(answer.head.header("x-samewire-attempts") == Some("2"));
     }
@@ -85,7 +97,12 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
 async fn fault_u04_who_never_answers_a_connect_is_passed_over() {
     let (nobody, _held) = unanswered_address();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
-    let world = World::fleet_up([good()], setup().config("[timeouts]\nconnect = 0.2"), &[&lines]).await;
+    let world = World::fleet_up(
+        [good()],
+        setup().config("[timeouts]\nconnect = 0.2"),
+        &[&lines],
+    )
+    .await;
     for _ in 0..12 {
         world.stream("").await.with_status(200);
     }
@@ -95,32 +112,58 @@ async fn fault_u04_who_never_answers_a_connect_is_passed_over() {
 #[tokio::test]
 async fn failures_before_the_first_word_are_answered_by_another() {
     let in_band = |code: u32| {
-        Script::new().head_sse().ev(&format!(r#"{{"error":{{"message":"no","code":{code}}}}}"#)).end()
+        Script::new()
+            .head_sse()
+            .ev(&format!(r#"{{"error":{{"message":"no","code":{code}}}}}"#))
+            .end()
     };
     let abort = Script::stream().finish("abort").done().end();
     for (row, script) in [
         ("fault_u11 reset", Script::new().rst()),
         ("fault_u11 end", Script::new().fin()),
-        ("fault_u12 reset after the head", Script::new().head_sse().rst()),
-        ("fault_u12 reset after the role", Script::stream().sleep(Duration::from_millis(20)).rst()),
+        (
+            "fault_u12 reset after the head",
+            Script::new().head_sse().rst(),
+        ),
+        (
+            "fault_u12 reset after the role",
+            Script::stream().sleep(Duration::from_millis(20)).rst(),
+        ),
         ("fault_u16", abort),
         ("fault_u17 429", in_band(429)),
         ("fault_u17 500", in_band(500)),
         ("fault_u17 503", in_band(503)),
-        ("fault_u17 after the role", Script::stream().ev(r#"{"error":{"message":"no","code":500}}"#).end()),
+        (
+            "fault_u17 after the role",
+            Script::stream()
+                .ev(r#"{"error":{"message":"no","code":500}}"#)
+                .end(),
+        ),
         ("fault_u18 500", refused("500 Internal Server Error")),
         ("fault_u18 502", refused("502 Bad Gateway")),
         ("fault_u18 504", refused("504 Gateway Timeout")),
-        ("fault_u18 html", Script::new().whole("502 Bad Gateway", "text/html", "<html>nginx</html>")),
+        (
+            "fault_u18 html",
+            Script::new().whole("502 Bad Gateway", "text/html", "<html>nginx</html>"),
+        ),
         ("fault_u23 429", refused("429 Too Many Requests")),
         ("fault_u23 503", refused("503 Service Unavailable")),
-        ("fault_u41", Script::new().raw("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n")),
+        (
+            "fault_u41",
+            Script::new().raw("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"),
+        ),
     ] {
         let world = fleet(failing_first(1, 2, script).await, setup()).await;
         is_good(&world, &Request::stream(""), "2", row).await;
-        let asked: Vec<_> = world.engines().flat_map(|engine| engine.attempts()).collect();
+        let asked: Vec<_> = world
+            .engines()
+            .flat_map(|engine| engine.attempts())
+            .collect();
         assert_eq!(asked[0].text(), asked[1].text(), "{row}: the same request");
-        let mut ids: Vec<_> = asked.iter().filter_map(|attempt| attempt.header("x-request-id")).collect();
+        let mut ids: Vec<_> = asked
+            .iter()
+            .filter_map(|attempt| attempt.header("x-request-id"))
+            .collect();
         ids.sort_unstable();
         let base = ids[0].strip_suffix("-1").expect("the first attempt");
         assert_eq!(ids[1], format!("{base}-2"), "{row}");
@@ -130,7 +173,10 @@ async fn failures_before_the_first_word_are_answered_by_another() {
 
 #[tokio::test]
 async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
-    for (n, script) in [refused("500 Internal Server Error"), Script::new().rst()].into_iter().enumerate() {
+    for (n, script) in [refused("500 Internal Server Error"), Script::new().rst()]
+        .into_iter()
+        .enumerate()
+    {
         let world = fleet(failing_first(1, 2, script.clone()).await, setup()).await;
         is_good(&world, &Request::plain(""), "2", "whole").await;
         world.end().await;
@@ -141,26 +187,53 @@ async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
         for (at, event) in told.iter().enumerate() {
             assert_eq!(event["sequence_number"], at, "{n}: {event}");
         }
-        assert_eq!(told.iter().filter(|event| event["type"] == "response.created").count(), 1);
-        assert_eq!(told.last().map(|last| last["type"] == "response.completed"), Some(true), "{n}");
+        assert_eq!(
+            told.iter()
+                .filter(|event| event["type"] == "response.created")
+                .count(),
+            1
+        );
+        assert_eq!(
+            told.last().map(|last| last["type"] == "response.completed"),
+            Some(true),
+            "{n}"
+        );
         world.end().await;
         let world = fleet(failing_first(1, 2, script).await, setup()).await;
-        let answer = world.request(&prompt("m", r#","background":true,"stream":true"#)).await;
+        let answer = world
+            .request(&prompt("m", r#","background":true,"stream":true"#))
+            .await;
         let told = events(&answer);
         for (at, event) in told.iter().enumerate() {
             assert_eq!(event["sequence_number"], at, "{n}: {event}");
         }
-        let kinds: Vec<_> = told.iter().filter_map(|event| event["type"].as_str()).collect();
-        assert_eq!(kinds[..3], ["response.created", "response.queued", "response.in_progress"], "{n}");
+        let kinds: Vec<_> = told
+            .iter()
+            .filter_map(|event| event["type"].as_str())
+            .collect();
+        assert_eq!(
+            kinds[..3],
+            [
+                "response.created",
+                "response.queued",
+                "response.in_progress"
+            ],
+            "{n}"
+        );
         assert_eq!(kinds.last(), Some(&"response.completed"), "{n}: {kinds:?}");
         world.end().await;
     }
     let list = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
-    let (bad, fine) =
-        (Engine::script(refused("500 Internal Server Error")).await, Engine::script(Script::ok(list)).await);
+    let (bad, fine) = (
+        Engine::script(refused("500 Internal Server Error")).await,
+        Engine::script(Script::ok(list)).await,
+    );
     let world = fleet(vec![bad, fine], setup()).await;
     for _ in 0..12 {
-        world.post("/v1/embeddings", r#"{"model":"m","input":"x"}"#).await.with_status(200);
+        world
+            .post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)
+            .await
+            .with_status(200);
     }
     assert!(world.engine.attempt_count() > 0);
     world.end().await;
@@ -172,11 +245,20 @@ async fn what_another_would_say_too_is_not_asked_again() {
     let bad = r#"{"object":"error","message":"This model's maximum context length is 1 token","type":"BadRequestError","param":null,"code":400}"#;
     for (row, script, status) in [
         ("fault_u22", Script::new().json("400 Bad Request", bad), 400),
-        ("404", Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#), 404),
+        (
+            "404",
+            Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+            404,
+        ),
         ("501", refused("501 Not Implemented"), 501),
         (
             "fault_u20",
-            Script::new().whole_with("200 OK", "application/json", "content-encoding: gzip\r\n", "x"),
+            Script::new().whole_with(
+                "200 OK",
+                "application/json",
+                "content-encoding: gzip\r\n",
+                "x",
+            ),
             502,
         ),
         (
@@ -190,7 +272,10 @@ async fn what_another_would_say_too_is_not_asked_again() {
         let world = fleet(failing_first(9, 2, script).await, setup()).await;
         let answer = world.stream("").await;
         assert_eq!(
-            (answer.head.status, answer.head.header("x-samewire-attempts")),
+            (
+                answer.head.status,
+                answer.head.header("x-samewire-attempts")
+            ),
             (status, Some("1")),
             "{row}"
         );
@@ -205,8 +290,16 @@ async fn nothing_is_asked_again_behind_the_first_word() {
     let spoken = || Script::stream().text("said ");
     for (what, script) in [
         ("reset in one go", spoken().rst().in_one_write()),
-        ("reset later", spoken().sleep(Duration::from_millis(30)).rst()),
-        ("error", spoken().ev(r#"{"error":{"message":"no","code":500}}"#).end()),
+        (
+            "reset later",
+            spoken().sleep(Duration::from_millis(30)).rst(),
+        ),
+        (
+            "error",
+            spoken()
+                .ev(r#"{"error":{"message":"no","code":500}}"#)
+                .end(),
+        ),
         ("abort", spoken().finish("abort").done().end()),
     ] {
         let world = fleet(failing_first(9, 2, script).await, setup()).await;
@@ -224,9 +317,16 @@ async fn nothing_is_asked_again_behind_the_first_word() {
 
 #[tokio::test]
 async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
-    for (row, script) in [("fault_u06", Script::new().hang()), ("fault_u08", Script::stream().hang())] {
+    for (row, script) in [
+        ("fault_u06", Script::new().hang()),
+        ("fault_u08", Script::stream().hang()),
+    ] {
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 30\ntotal_whole = 30\n[wire]\ncommit_after_seconds = 0";
-        let world = fleet(failing_first(1, 2, script.clone()).await, setup().config(times)).await;
+        let world = fleet(
+            failing_first(1, 2, script.clone()).await,
+            setup().config(times),
+        )
+        .await;
         // The status has been sent by then.
         let answer = world.stream("").await;
         let told = answer.text().trim_start_matches(": keepalive\n\n");
@@ -236,7 +336,14 @@ async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 0.5\ntotal_whole = 0.5";
         let world = fleet(failing_first(1, 2, script).await, setup().config(times)).await;
         let answer = world.request(&Request::plain("")).await;
-        assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1), "{row}");
+        assert_eq!(
+            (
+                answer.head.status,
+                world.attempt_counts().iter().sum::<usize>()
+            ),
+            (504, 1),
+            "{row}"
+        );
         world.end().await;
     }
 }
@@ -250,7 +357,10 @@ async fn fault_u42_a_request_that_engines_die_of_reaches_two() {
     let world = fleet(engines.await, setup().config("[retry]\nmax_attempts = 4")).await;
     let stream = Request::stream(r#","user":"marker""#);
     let object = Request::post("/v1/embeddings", r#"{"model":"m","input":"marker"}"#);
-    for (n, poison) in [&stream, &object, &stream, &object, &stream, &object].into_iter().enumerate() {
+    for (n, poison) in [&stream, &object, &stream, &object, &stream, &object]
+        .into_iter()
+        .enumerate()
+    {
         let answer = world.request(poison).await;
         assert_eq!(answer.failure(), "502 server_error upstream_reset");
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
@@ -266,10 +376,22 @@ async fn fault_u43_a_large_body_goes_to_the_second_as_it_went_to_the_first() {
     for size in [1, 70_000, 3 << 20, 31 << 20] {
         let world = fleet(failing_first(1, 2, Script::new().rst()).await, setup()).await;
         let text = "x".repeat(size);
-        is_good(&world, &Request::stream(&format!(r#","user":"{text}""#)), "2", "large").await;
-        let asked: Vec<_> = world.engines().flat_map(|engine| engine.attempts()).collect();
+        is_good(
+            &world,
+            &Request::stream(&format!(r#","user":"{text}""#)),
+            "2",
+            "large",
+        )
+        .await;
+        let asked: Vec<_> = world
+            .engines()
+            .flat_map(|engine| engine.attempts())
+            .collect();
         assert_eq!(asked.len(), 2, "{size}");
-        assert!(asked.iter().all(|attempt| attempt.text().contains(&text)), "{size}");
+        assert!(
+            asked.iter().all(|attempt| attempt.text().contains(&text)),
+            "{size}"
+        );
         world.end().await;
     }
 }
@@ -279,7 +401,9 @@ async fn fault_u43_a_large_body_goes_to_the_second_as_it_went_to_the_first() {
 async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
     // The largest one is more than the kernel takes from samewire before the engine reads.
     for size in [1, 70_000, 3 << 20, 12 << 20] {
-        let text: String = (0..size as u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
+        let text: String = (0..size as u64)
+            .map(|i| char::from(b'a' + (i * 7919 % 25) as u8))
+            .collect();
         let more = format!(r#","stream_options":{{"include_usage":true}},"user":"{text}""#);
         let request = Request::stream(&more);
         let length = request.sent_body().len();
@@ -292,11 +416,22 @@ async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
                 let answer = world.request(&request).await;
                 assert_eq!(answer.head.status, 200, "{part} of {length}");
                 let before = world.engine.attempt_count() + 1;
-                assert_eq!(answer.head.header("x-samewire-attempts"), Some(before.to_string().as_str()));
+                assert_eq!(
+                    answer.head.header("x-samewire-attempts"),
+                    Some(before.to_string().as_str())
+                );
             }
-            assert_eq!(world.engine.only().body, request.sent_body()[..part], "{part} of {length}");
+            assert_eq!(
+                world.engine.only().body,
+                request.sent_body()[..part],
+                "{part} of {length}"
+            );
             for attempt in world.others[0].attempts() {
-                assert!(attempt.body == request.sent_body(), "{part} of {length}: {}", attempt.body.len());
+                assert!(
+                    attempt.body == request.sent_body(),
+                    "{part} of {length}: {}",
+                    attempt.body.len()
+                );
             }
             world.end().await;
         }
@@ -306,21 +441,33 @@ async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
 #[tokio::test]
 async fn fault_u23_all_push_back() {
     let pushing = |status: &str, lines: &str| {
-        Script::new().whole_with(status, "application/json", lines, r#"{"error":{"message":"busy"}}"#)
+        Script::new().whole_with(
+            status,
+            "application/json",
+            lines,
+            r#"{"error":{"message":"busy"}}"#,
+        )
     };
     let one = Engine::script(pushing("429 Too Many Requests", "retry-after: 20\r\n")).await;
     let other = Engine::script(pushing("503 Service Unavailable", "retry-after: 7\r\n")).await;
     let world = fleet(vec![one, other], setup()).await;
     let answer = world.stream("").await;
     assert!(matches!(answer.head.status, 429 | 503));
-    assert_eq!(answer.head.header("retry-after"), Some("7"), "the shorter one");
+    assert_eq!(
+        answer.head.header("retry-after"),
+        Some("7"),
+        "the shorter one"
+    );
     assert_eq!(world.attempt_counts(), [1, 1]);
     // No engine gets a request before that time; clients get an error at once.
     for _ in 0..20 {
         let answer = world.stream("").await;
         assert_eq!(answer.head.status, 503, "the one that may be first");
-        let after: u64 =
-            answer.head.header("retry-after").and_then(|after| after.parse().ok()).expect("seconds");
+        let after: u64 = answer
+            .head
+            .header("retry-after")
+            .and_then(|after| after.parse().ok())
+            .expect("seconds");
         assert!((1..=7).contains(&after), "{after}");
     }
     assert_eq!(world.attempt_counts(), [1, 1]);
@@ -331,7 +478,10 @@ async fn fault_u23_all_push_back() {
 async fn fault_u22_refusals_count_for_nothing() {
     let engine = || {
         Engine::answering(|attempt| match attempt.text().contains("bad") {
-            true => Script::new().json("400 Bad Request", r#"{"error":{"message":"bad","code":400}}"#),
+            true => Script::new().json(
+                "400 Bad Request",
+                r#"{"error":{"message":"bad","code":400}}"#,
+            ),
             false => Script::answer("good", 2),
         })
     };
@@ -363,7 +513,9 @@ async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
         let world = fleet(engines.await, setup()).await;
         let failed = || {
             let attempts = world.engines().flat_map(Engine::attempts);
-            attempts.filter(|attempt| is_first(attempt) && attempt.finished).count()
+            attempts
+                .filter(|attempt| is_first(attempt) && attempt.finished)
+                .count()
         };
         for n in 1..=LEAVERS {
             let client = world.send(&Request::stream("")).await;
@@ -375,11 +527,17 @@ async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
         is_good(&world, &Request::stream(""), "2", "a client that stays").await;
         world.end().await;
     }
-    assert!(again <= WORLDS * LEAVERS / 3, "sent again for {again} of {}", WORLDS * LEAVERS);
+    assert!(
+        again <= WORLDS * LEAVERS / 3,
+        "sent again for {again} of {}",
+        WORLDS * LEAVERS
+    );
 }
 
 fn is_first(attempt: &Attempt) -> bool {
-    attempt.header("x-request-id").is_some_and(|id| id.ends_with("-1"))
+    attempt
+        .header("x-request-id")
+        .is_some_and(|id| id.ends_with("-1"))
 }
 
 #[tokio::test]
@@ -394,8 +552,14 @@ async fn retries_have_a_budget() {
     }
     let took = usize::try_from(start.elapsed().as_secs()).expect("short");
     let asked = world.attempt_counts().iter().sum::<usize>();
-    assert!((100..=121 + took).contains(&asked), "a tenth of the requests, ten, and one a second: {asked}");
-    let spent = world.samewire.metric("samewire_retry_budget_exhausted_total").await;
+    assert!(
+        (100..=121 + took).contains(&asked),
+        "a tenth of the requests, ten, and one a second: {asked}"
+    );
+    let spent = world
+        .samewire
+        .metric("samewire_retry_budget_exhausted_total")
+        .await;
     assert!(spent + asked as u64 >= 180, "{spent}");
     world.end().await;
 }
@@ -411,7 +575,11 @@ async fn fault_u03_one_replay_for_each_request() {
         })
     };
     // Connections stay with the thread that opened them.
-    let world = fleet(vec![engine().await, engine().await], setup().args(&["--threads", "1"])).await;
+    let world = fleet(
+        vec![engine().await, engine().await],
+        setup().args(&["--threads", "1"]),
+    )
+    .await;
     while world.attempt_counts().contains(&0) {
         assert_eq!(world.stream("").await.text(), good_stream());
     }

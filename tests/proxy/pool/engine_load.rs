@@ -46,7 +46,12 @@ async fn what_an_engine_has_to_do_is_shown() {
     let world = World::start(engine, Setup::new().config(LOADED).allow_errors()).await;
     let running = series(&world, "requests", ",state=\"running\"", "3");
     shows(&world, &running, true).await;
-    shows(&world, &series(&world, "requests", ",state=\"waiting\"", "2"), true).await;
+    shows(
+        &world,
+        &series(&world, "requests", ",state=\"waiting\"", "2"),
+        true,
+    )
+    .await;
     shows(&world, &series(&world, "cache_usage", "", "0.25"), true).await;
     let ready = world.samewire.admin("/readyz?verbose").await;
     let told = "in_flight=0 engine_running=3 engine_waiting=2 engine_cache_usage=0.25";
@@ -55,20 +60,35 @@ async fn what_an_engine_has_to_do_is_shown() {
     for odd in [
         Script::new().whole("404 Not Found", "", ""),
         Script::new().whole("200 OK", "text/plain", "vllm:num_requests_running CANARY\n"),
-        Script::new().whole("200 OK", "text/plain", format!("# {}\n", "x".repeat(3 << 20))),
+        Script::new().whole(
+            "200 OK",
+            "text/plain",
+            format!("# {}\n", "x".repeat(3 << 20)),
+        ),
         Script::new().hang(),
         Script::new().rst(),
     ] {
         world.engine.set_route("/metrics", odd);
         shows(&world, &running, false).await;
         world.engine.wait_probes("/health", 3).await;
-        assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
+        assert_eq!(
+            world.samewire.admin("/readyz").await.head.status,
+            200,
+            "that is no sickness"
+        );
         world.engine.set_route("/metrics", vllm(3, 2));
         // An engine that reported nothing is queried again at the next identification.
         let before = world.samewire.count_logged("upstream is not ready");
-        world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
-        until("it is down", || world.samewire.count_logged("upstream is not ready") > before).await;
-        world.engine.set_health(Script::new().whole("200 OK", "", ""));
+        world
+            .engine
+            .set_health(Script::new().whole("503 Service Unavailable", "", ""));
+        until("it is down", || {
+            world.samewire.count_logged("upstream is not ready") > before
+        })
+        .await;
+        world
+            .engine
+            .set_health(Script::new().whole("200 OK", "", ""));
         shows(&world, &running, true).await;
     }
     world.end().await;
@@ -81,7 +101,13 @@ async fn load_is_not_fetched_unless_configured() {
     let world = World::start(engine, Setup::new().config("[health]\ninterval = 0.02")).await;
     world.engine.wait_probes("/health", 8).await;
     assert_eq!(world.engine.probe_count("/metrics"), 0);
-    assert!(!world.samewire.metrics().await.contains("samewire_upstream_engine_requests{"));
+    assert!(
+        !world
+            .samewire
+            .metrics()
+            .await
+            .contains("samewire_upstream_engine_requests{")
+    );
     world.end().await;
 }
 
@@ -93,9 +119,13 @@ async fn sglang_is_asked_where_it_answers() {
         "sglang:num_running_reqs{labels} 4.0\nsglang:num_queue_reqs{labels} 1.0\nsglang:token_usage{labels} 0.5\n"
     );
     let loads = json!({"loads": [{"num_running_reqs": 3, "num_waiting_reqs": 1}, {"num_running_reqs": 1, "num_waiting_reqs": 0}]});
-    let get_load = json!([{"dp_rank": null, "num_reqs": 5, "num_waiting_reqs": 1, "num_tokens": 9}]);
+    let get_load =
+        json!([{"dp_rank": null, "num_reqs": 5, "num_waiting_reqs": 1, "num_tokens": 9}]);
     for (place, says) in [
-        ("/metrics", Script::new().whole("200 OK", "text/plain", metrics)),
+        (
+            "/metrics",
+            Script::new().whole("200 OK", "text/plain", metrics),
+        ),
         ("/v1/loads", Script::ok(loads)),
         ("/get_load", Script::ok(get_load)),
     ] {
@@ -106,11 +136,27 @@ async fn sglang_is_asked_where_it_answers() {
         );
         engine.set_route(place, says);
         let world = World::start_as(engine, "sglang", Setup::new().config(LOADED)).await;
-        shows(&world, &series(&world, "requests", ",state=\"running\"", "4"), true).await;
-        shows(&world, &series(&world, "requests", ",state=\"waiting\"", "1"), true).await;
+        shows(
+            &world,
+            &series(&world, "requests", ",state=\"running\"", "4"),
+            true,
+        )
+        .await;
+        shows(
+            &world,
+            &series(&world, "requests", ",state=\"waiting\"", "1"),
+            true,
+        )
+        .await;
         world.engine.wait_probes("/health", 5).await;
-        for other in ["/metrics", "/v1/loads", "/get_load"].iter().filter(|other| **other != place) {
-            assert!(world.engine.probe_count(other) <= 1, "{other} again and again");
+        for other in ["/metrics", "/v1/loads", "/get_load"]
+            .iter()
+            .filter(|other| **other != place)
+        {
+            assert!(
+                world.engine.probe_count(other) <= 1,
+                "{other} again and again"
+            );
         }
         world.end().await;
     }
@@ -118,8 +164,16 @@ async fn sglang_is_asked_where_it_answers() {
 
 /// Waits until samewire knows the load of both engines.
 async fn known(world: &World) {
-    let known = |metrics: &str| metrics.matches("samewire_upstream_engine_requests{").count() >= 4;
-    world.samewire.metrics_when("both say what they have to do", known).await;
+    let known = |metrics: &str| {
+        metrics
+            .matches("samewire_upstream_engine_requests{")
+            .count()
+            >= 4
+    };
+    world
+        .samewire
+        .metrics_when("both say what they have to do", known)
+        .await;
     for engine in world.engines() {
         engine.wait_probes("/health", 2).await;
     }
@@ -135,13 +189,19 @@ async fn requests_that_others_have_sent_count() {
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
     let first = open_streams(&world, &Request::stream(""), 10).await;
-    assert_eq!(world.attempt_counts(), [0, 10], "the first one has ten of others");
+    assert_eq!(
+        world.attempt_counts(),
+        [0, 10],
+        "the first one has ten of others"
+    );
     let_go(&gate, first).await;
     world.end().await;
     // Requests sent by samewire are not counted twice, as its own and as load reported by the engine.
     let gate = Gate::default();
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
-    engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
+    engines
+        .iter()
+        .for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
     let mut clients = open_streams(&world, &Request::stream(""), 10).await;
@@ -159,7 +219,12 @@ async fn where_nobody_asks_only_our_own_requests_count() {
     let gate = Gate::default();
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines[0].set_route("/metrics", vllm(7, 3));
-    let world = World::fleet_up(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
+    let world = World::fleet_up(
+        engines,
+        Setup::new().config("[health]\ninterval = 0.02"),
+        &[],
+    )
+    .await;
     let clients = open_streams(&world, &Request::stream(""), 10).await;
     assert_eq!(world.attempt_counts(), [5, 5]);
     let_go(&gate, clients).await;

@@ -23,12 +23,18 @@ fn status(line: &str) -> Script {
 async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     let world = World::plain(Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
-    for failing in
-        [status("500 Internal Server Error"), status("503 Service Unavailable"), Script::new().hang()]
-    {
+    for failing in [
+        status("500 Internal Server Error"),
+        status("503 Service Unavailable"),
+        Script::new().hang(),
+    ] {
         world.engine.set_health(failing);
         becomes(&world, 503).await;
-        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
+        assert_eq!(
+            world.samewire.admin("/livez").await.head.status,
+            200,
+            "a restart would not help"
+        );
         world.engine.set_health(status("200 OK"));
         becomes(&world, 200).await;
     }
@@ -38,24 +44,41 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
     // The line of the last change may have been on its way before.
-    assert!(world.samewire.count_logged("upstream is ready") <= logged + 1, "only changes are logged");
+    assert!(
+        world.samewire.count_logged("upstream is ready") <= logged + 1,
+        "only changes are logged"
+    );
     world.end().await;
 }
 
 /// Behind one fault there may be another: each is logged once.
 #[tokio::test]
 async fn fault_o18_each_cause_of_the_trouble_is_logged() {
-    let world =
-        World::plain(Setup::new().config("[health]\ninterval = 0.02\ntimeout = 60").allow_errors()).await;
-    for (at, line) in
-        ["500 Internal Server Error", "502 Bad Gateway", "500 Internal Server Error"].iter().enumerate()
+    let world = World::plain(
+        Setup::new()
+            .config("[health]\ninterval = 0.02\ntimeout = 60")
+            .allow_errors(),
+    )
+    .await;
+    for (at, line) in [
+        "500 Internal Server Error",
+        "502 Bad Gateway",
+        "500 Internal Server Error",
+    ]
+    .iter()
+    .enumerate()
     {
         world.engine.set_health(status(line));
-        until(line, || world.samewire.count_logged("upstream is not ready") > at).await;
+        until(line, || {
+            world.samewire.count_logged("upstream is not ready") > at
+        })
+        .await;
         world.engine.wait_probes("/health", 4).await;
     }
     let lines = world.samewire.logs();
-    let told = lines.iter().filter(|line| line.contains("upstream is not ready"));
+    let told = lines
+        .iter()
+        .filter(|line| line.contains("upstream is not ready"));
     let found: Vec<_> = told.map(|line| line.contains(r#""status":500"#)).collect();
     assert_eq!(found, [true, false, true], "{lines:#?}");
     world.end().await;
@@ -80,7 +103,10 @@ async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_health(status("401 Unauthorized"));
     engine.set_models(status("401 Unauthorized"));
-    let setup = Setup::new().config(QUICK).upstream_keys(&folder.key("sk-CANARY-health")).allow_errors();
+    let setup = Setup::new()
+        .config(QUICK)
+        .upstream_keys(&folder.key("sk-CANARY-health"))
+        .allow_errors();
     let world = World::start(engine, setup).await;
     world.engine.wait_probes("/health", 8).await;
     assert_eq!(ready(&world).await, 200);
@@ -95,12 +121,21 @@ async fn the_configuration_may_name_the_health_check() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_health(status("500 Internal Server Error"));
     engine.set_route("/ping", status("200 OK"));
-    let setup = Setup::new().config(&format!("{QUICK}\npath = \"/ping\"")).allow_errors();
+    let setup = Setup::new()
+        .config(&format!("{QUICK}\npath = \"/ping\""))
+        .allow_errors();
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
-    world.engine.set_route("/ping", status("500 Internal Server Error"));
+    world
+        .engine
+        .set_route("/ping", status("500 Internal Server Error"));
     becomes(&world, 503).await;
-    assert!(world.samewire.count_logged(r#""why":"its health check fails","status":500"#) > 0);
+    assert!(
+        world
+            .samewire
+            .count_logged(r#""why":"its health check fails","status":500"#)
+            > 0
+    );
     world.engine.set_route("/ping", status("404 Not Found"));
     becomes(&world, 200).await;
     assert_eq!(world.engine.probe_count("/health"), 0);
@@ -110,7 +145,9 @@ async fn the_configuration_may_name_the_health_check() {
 #[tokio::test]
 async fn one_probe_that_fails_proves_nothing() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().config(&format!("{QUICK}\ndown_after = 1000000")).allow_errors();
+    let setup = Setup::new()
+        .config(&format!("{QUICK}\ndown_after = 1000000"))
+        .allow_errors();
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     world.engine.set_health(status("500 Internal Server Error"));
@@ -161,7 +198,10 @@ async fn fault_o19_late_probes_refuse_no_request() {
     // One that refuses its probes gets no requests.
     world.engine.set_health(status("503 Service Unavailable"));
     becomes(&world, 503).await;
-    assert_eq!(world.stream("").await.failure(), "503 server_error no_healthy_upstream");
+    assert_eq!(
+        world.stream("").await.failure(),
+        "503 server_error no_healthy_upstream"
+    );
     world.end().await;
 }
 
@@ -172,14 +212,20 @@ async fn fault_o19_an_engine_with_late_probes_is_the_last_resort() {
     let world = World::fleet_up(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
     let is_down = |name: &str| format!("samewire_upstream_up{{upstream=\"{name}\"}} 0");
     world.engine.set_health(Script::new().hang());
-    world.samewire.metrics_when("e0 is late", |metrics| metrics.contains(&is_down("e0"))).await;
+    world
+        .samewire
+        .metrics_when("e0 is late", |metrics| metrics.contains(&is_down("e0")))
+        .await;
     let ask = async || assert_eq!(world.stream("").await.head.status, 200);
     for _ in 0..10 {
         ask().await;
     }
     assert_eq!(world.attempt_counts(), [0, 10]);
     world.others[0].set_health(status("503 Service Unavailable"));
-    world.samewire.metrics_when("e1 is down", |metrics| metrics.contains(&is_down("e1"))).await;
+    world
+        .samewire
+        .metrics_when("e1 is down", |metrics| metrics.contains(&is_down("e1")))
+        .await;
     ask().await;
     assert_eq!(world.attempt_counts(), [1, 10]);
     world.end().await;
@@ -193,7 +239,11 @@ async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
     let said = Instant::now();
     world.engine.set_health(Script::new().hang());
     becomes(&world, 503).await;
-    assert!(said.elapsed() > Duration::from_secs(8), "{:?}", said.elapsed());
+    assert!(
+        said.elapsed() > Duration::from_secs(8),
+        "{:?}",
+        said.elapsed()
+    );
     gate.open();
     client.event_with("[DONE]").await;
     world.engine.set_health(status("200 OK"));
@@ -210,7 +260,10 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
         let said = Instant::now();
         world.engine.set_health(Script::new().close(manner));
         becomes(&world, 503).await;
-        assert!(said.elapsed() < Duration::from_secs(8), "{manner:?}: it was silent for that long");
+        assert!(
+            said.elapsed() < Duration::from_secs(8),
+            "{manner:?}: it was silent for that long"
+        );
         gate.open();
         client.event_with("[DONE]").await;
         world.end().await;
@@ -222,22 +275,50 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
 #[tokio::test]
 async fn clients_are_told_whether_there_is_an_engine() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup =
-        Setup::new().config(&entry(KEY, "")).config("[limits]\nrequests = 1").config(QUICK).allow_errors();
+    let setup = Setup::new()
+        .config(&entry(KEY, ""))
+        .config("[limits]\nrequests = 1")
+        .config(QUICK)
+        .allow_errors();
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     let ask = |method: &str| Request::new(method, "/health").without("authorization");
     let answer = world.request(&ask("GET")).await;
-    assert_eq!((answer.head.status, answer.text()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(
+        (answer.head.status, answer.text()),
+        (200, r#"{"status":"ok"}"#)
+    );
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
-    let mut client =
-        Client::sending(world.proxy(), &[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
+    let mut client = Client::sending(
+        world.proxy(),
+        &[ask("HEAD").bytes(), ask("GET").bytes()].concat(),
+    )
+    .await;
     let head = client.head_without_body().await;
-    assert_eq!((head.status, head.header("content-length")), (200, Some("15")));
-    assert_eq!(client.answer().await.text(), r#"{"status":"ok"}"#, "the connection goes on");
-    assert_eq!(world.request(&ask("POST").header("content-length", "0")).await.head.status, 401);
-    let post = world.request(&Request::new("POST", "/health").header("content-length", "0")).await;
-    assert_eq!((post.head.status, post.fault().message.as_str()), (405, "/health takes GET, not POST."));
+    assert_eq!(
+        (head.status, head.header("content-length")),
+        (200, Some("15"))
+    );
+    assert_eq!(
+        client.answer().await.text(),
+        r#"{"status":"ok"}"#,
+        "the connection goes on"
+    );
+    assert_eq!(
+        world
+            .request(&ask("POST").header("content-length", "0"))
+            .await
+            .head
+            .status,
+        401
+    );
+    let post = world
+        .request(&Request::new("POST", "/health").header("content-length", "0"))
+        .await;
+    assert_eq!(
+        (post.head.status, post.fault().message.as_str()),
+        (405, "/health takes GET, not POST.")
+    );
     world.engine.set_health(status("500 Internal Server Error"));
     becomes(&world, 503).await;
     let answer = world.request(&ask("GET")).await;
@@ -246,7 +327,11 @@ async fn clients_are_told_whether_there_is_an_engine() {
         !answer.text().contains("127.0.0.1") && answer.head.header("retry-after").is_some(),
         "{answer:?}"
     );
-    assert_eq!(world.samewire.count_logged(r#""status":503"#), 0, "a probe every second fills no log");
+    assert_eq!(
+        world.samewire.count_logged(r#""status":503"#),
+        0,
+        "a probe every second fills no log"
+    );
     world.engine.set_health(status("200 OK"));
     becomes(&world, 200).await;
     world.end().await;
@@ -260,10 +345,24 @@ async fn clients_are_told_of_a_drain_and_at_the_limit_of_requests() {
     let world = World::start(script, setup).await;
     becomes(&world, 200).await;
     let mut client = world.begin_until(&Request::stream(""), "\"a\"").await;
-    assert_eq!(world.stream("").await.head.status, 503, "that is one too many");
+    assert_eq!(
+        world.stream("").await.head.status,
+        503,
+        "that is one too many"
+    );
     assert_eq!(world.get("/health").await.head.status, 200);
-    assert_eq!(Request::new("POST", "/drain").answer(world.samewire.admin).await.head.status, 200);
-    assert_eq!(world.get("/health").await.failure(), "503 server_error draining");
+    assert_eq!(
+        Request::new("POST", "/drain")
+            .answer(world.samewire.admin)
+            .await
+            .head
+            .status,
+        200
+    );
+    assert_eq!(
+        world.get("/health").await.failure(),
+        "503 server_error draining"
+    );
     gate.open();
     client.rest().await;
     world.end().await;

@@ -17,12 +17,19 @@ use std::collections::BTreeSet;
 pub(crate) const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 fn refused(status: &str) -> Script {
-    Script::new().json(status, r#"{"error":{"message":"no","type":"server_error","code":null}}"#)
+    Script::new().json(
+        status,
+        r#"{"error":{"message":"no","type":"server_error","code":null}}"#,
+    )
 }
 
 /// Returns the models named in the requests that an engine received.
 fn requested(engine: &Engine) -> BTreeSet<String> {
-    engine.attempts().iter().map(|attempt| attempt.json()["model"].as_str().unwrap().to_owned()).collect()
+    engine
+        .attempts()
+        .iter()
+        .map(|attempt| attempt.json()["model"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Opens this many streams and keeps them open.
@@ -31,7 +38,10 @@ async fn open_streams(world: &World, request: &Request, streams: usize) -> Vec<C
     let before = world.attempt_counts().iter().sum::<usize>();
     for n in 1..=streams {
         let client = world.send(request).await;
-        until("it has the request", || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
+        until("it has the request", || {
+            world.attempt_counts().iter().sum::<usize>() >= before + n
+        })
+        .await;
         clients.push(client);
     }
     clients

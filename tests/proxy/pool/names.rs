@@ -18,7 +18,11 @@ fn url(port: u16) -> String {
 /// Starts a samewire that resolves `NAME` by these files.
 async fn behind(names: &NameFiles, engine: Engine, setup: Setup) -> World {
     let port = engine.address.port();
-    World::start(engine, setup.upstream(&url(port)).name_files(names.folder())).await
+    World::start(
+        engine,
+        setup.upstream(&url(port)).name_files(names.folder()),
+    )
+    .await
 }
 
 /// Starts engines on one port at consecutive addresses. Each reports its number, and holds marked requests until
@@ -28,12 +32,21 @@ async fn replicas(count: u8, gate: &Gate) -> Vec<Engine> {
         let mut engines = Vec::new();
         let mut port = 0;
         for n in 1..=count {
-            let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(n), port))) else { continue 'again };
+            let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(n), port))) else {
+                continue 'again;
+            };
             port = listener.local_addr().expect("bound").port();
             let gate = gate.clone();
-            let engine = Engine::on(listener, move |attempt| match attempt.text().contains("held") {
-                true => Script::new().head_sse().text("one").wait(&gate).text("two").stop(),
-                false => Script::answer(&format!("e{n}"), 1),
+            let engine = Engine::on(listener, move |attempt| {
+                match attempt.text().contains("held") {
+                    true => Script::new()
+                        .head_sse()
+                        .text("one")
+                        .wait(&gate)
+                        .text("two")
+                        .stop(),
+                    false => Script::answer(&format!("e{n}"), 1),
+                }
             });
             engines.push(engine.await);
         }
@@ -47,16 +60,24 @@ async fn ready(world: &World) -> u16 {
 
 #[tokio::test]
 async fn fault_u02_a_name_that_leads_nowhere() {
-    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else { return };
+    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else {
+        return;
+    };
     names.set_dns_server(&dns.address.to_string());
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().allow_errors().config("[timeouts]\ndns = 0.3").config(ONE_PROBE);
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\ndns = 0.3")
+        .config(ONE_PROBE);
     let world = behind(&names, engine, setup).await;
     for says in [DnsReply::Nothing, DnsReply::Failure, DnsReply::Empty] {
         dns.set_reply(says);
         for request in [Request::stream(""), Request::plain("")] {
             let start = Instant::now();
-            assert_eq!(world.request(&request).await.failure(), "502 server_error upstream_unreachable");
+            assert_eq!(
+                world.request(&request).await.failure(),
+                "502 server_error upstream_unreachable"
+            );
             assert!(start.elapsed() < SOON, "{says:?} {:?}", start.elapsed());
         }
     }
@@ -70,15 +91,29 @@ async fn fault_u02_a_name_that_leads_nowhere() {
                 return start.elapsed();
             }
             let code = answer.fault().code;
-            assert_eq!(code.as_deref(), Some("upstream_unreachable"), "the last reply counts for a second");
+            assert_eq!(
+                code.as_deref(),
+                Some("upstream_unreachable"),
+                "the last reply counts for a second"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let took = within("a timeout", timed_out).await;
-    assert!(took > Duration::from_millis(250) && took < SOON, "dns = 0.3, {took:?}");
+    assert!(
+        took > Duration::from_millis(250) && took < SOON,
+        "dns = 0.3, {took:?}"
+    );
     assert_eq!(world.engine.attempt_count(), 0);
     dns.set_reply(DnsReply::Address(ip(1)));
-    until("the name is known", || world.samewire.logs().iter().any(|l| l.contains("addresses"))).await;
+    until("the name is known", || {
+        world
+            .samewire
+            .logs()
+            .iter()
+            .any(|l| l.contains("addresses"))
+    })
+    .await;
     assert_eq!(world.stream("").await.head.status, 200);
     world.end().await;
 }
@@ -86,17 +121,25 @@ async fn fault_u02_a_name_that_leads_nowhere() {
 /// Lookups do not grow with the number of requests, even if the name has no addresses.
 #[tokio::test]
 async fn fault_u02_no_lookup_for_each_request() {
-    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else { return };
+    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else {
+        return;
+    };
     names.set_dns_server(&dns.address.to_string());
     // Failed probes must not refuse the requests first.
-    let setup = Setup::new().allow_errors().config("[health]\ndown_after = 100000");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[health]\ndown_after = 100000");
     let world = behind(&names, Engine::script(Script::answer("a", 1)).await, setup).await;
     let (start, before) = (Instant::now(), dns.question_count());
     for _ in 0..100 {
         assert_eq!(world.request(&Request::plain("")).await.head.status, 502);
     }
     let lookups = (dns.question_count() - before) / 2;
-    assert!(lookups as u64 <= start.elapsed().as_secs() + 2, "{lookups} in {:?}", start.elapsed());
+    assert!(
+        lookups as u64 <= start.elapsed().as_secs() + 2,
+        "{lookups} in {:?}",
+        start.elapsed()
+    );
     dns.set_reply(DnsReply::Address(ip(1)));
     world.samewire.admin_becomes("/readyz", 200).await;
     let before = dns.question_count();
@@ -110,10 +153,18 @@ async fn fault_u02_no_lookup_for_each_request() {
 
 #[tokio::test]
 async fn fault_o28_no_dns_at_the_start() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     let engine = Engine::script(Script::answer("a", 1)).await;
     let world = behind(&names, engine, Setup::new().allow_errors()).await;
-    assert_eq!((ready(&world).await, world.samewire.admin("/livez").await.head.status), (503, 200));
+    assert_eq!(
+        (
+            ready(&world).await,
+            world.samewire.admin("/livez").await.head.status
+        ),
+        (503, 200)
+    );
     world.stream("").await.with_status(502).fault();
     names.set_hosts(&[ip(1)]);
     world.samewire.admin_becomes("/readyz", 200).await;
@@ -123,7 +174,9 @@ async fn fault_o28_no_dns_at_the_start() {
 
 #[tokio::test]
 async fn fault_u02_fifty_addresses_of_which_one_answers() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     let engine = Engine::script(Script::answer("a", 1)).await;
     let nobody = (1..50).map(|n| Ipv4Addr::new(127, 0, 7, n));
     names.set_hosts(&nobody.chain([ip(1)]).collect::<Vec<_>>());
@@ -139,9 +192,15 @@ async fn fault_u02_fifty_addresses_of_which_one_answers() {
 /// An address that never answers costs its share of the connect timeout once, and is then skipped for a while.
 #[tokio::test]
 async fn fault_u02_an_address_that_never_answers() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     let (hole, _held) = crate::sim::unanswered_address();
-    let port: u16 = hole.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let port: u16 = hole
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .expect("a port");
     let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(2), port))) else {
         eprintln!("skipped: the port is taken at the other address");
         return;
@@ -154,17 +213,25 @@ async fn fault_u02_an_address_that_never_answers() {
     for _ in 0..20 {
         assert_eq!(world.stream("").await.head.status, 200);
     }
-    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        start.elapsed()
+    );
     world.end().await;
 }
 
 /// A name with several engines counts as up while one of them is loading.
 #[tokio::test]
 async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     let mut engines = replicas(3, &Gate::default()).await.into_iter();
     names.set_hosts(&[ip(1), ip(2), ip(3)]);
-    let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.02\nup_after = 1");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[health]\ninterval = 0.02\nup_after = 1");
     let mut world = behind(&names, engines.next().expect("three"), setup).await;
     world.others = engines.collect();
     world.samewire.admin_becomes("/readyz", 200).await;
@@ -185,7 +252,12 @@ async fn shares(world: &World, requests: usize) -> Vec<usize> {
     for _ in 0..requests {
         assert_eq!(world.stream("").await.head.status, 200);
     }
-    world.attempt_counts().iter().zip(before).map(|(after, before)| after - before).collect()
+    world
+        .attempt_counts()
+        .iter()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect()
 }
 
 /// Waits until requests reach these engines and no others.
@@ -205,11 +277,18 @@ async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration 
 /// and lookups may fail in between.
 #[tokio::test]
 async fn fault_o23_more_engines_behind_a_name_and_fewer() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     let gate = Gate::default();
     names.set_hosts(&[ip(1)]);
     let mut engines = replicas(4, &gate).await.into_iter();
-    let mut world = behind(&names, engines.next().expect("four"), Setup::new().allow_errors()).await;
+    let mut world = behind(
+        &names,
+        engines.next().expect("four"),
+        Setup::new().allow_errors(),
+    )
+    .await;
     world.others = engines.collect();
     world.samewire.admin_becomes("/readyz", 200).await;
     let mut client = Client::connect(world.proxy()).await;
@@ -226,7 +305,13 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
 
     // The lookup fails: the known addresses are kept.
     names.set_hosts(&[]);
-    let failing = || world.samewire.logs().iter().any(|line| line.contains("cannot be looked up"));
+    let failing = || {
+        world
+            .samewire
+            .logs()
+            .iter()
+            .any(|line| line.contains("cannot be looked up"))
+    };
     until_within("the name fails", Duration::from_secs(40), failing).await;
     assert_eq!(shares(&world, 8).await, [2, 2, 2, 2]);
 

@@ -54,7 +54,9 @@ impl RequestOutcome {
     /// Returns true if the answer had begun and was cut: it is a prefix of the full answer, followed by an error.
     fn is_broken(&self, name: &str) -> bool {
         let blocks = grammar(&self.text);
-        let Some((last, before)) = blocks.split_last() else { return false };
+        let Some((last, before)) = blocks.split_last() else {
+            return false;
+        };
         let said: String = before.iter().map(|block| format!("{block}\n\n")).collect();
         let whole = Canonical::answer(name, TOKENS);
         self.status == 200
@@ -116,7 +118,10 @@ fn reserved_listener() -> TcpListener {
 /// Waits until the engine gets no requests, and those that were on their way to it have ended.
 async fn is_down(world: &World) {
     for metric in ["samewire_upstream_up", "samewire_upstream_active_streams"] {
-        world.samewire.metric_becomes(&format!("{metric}{{upstream=\"e0\"}}"), 0).await;
+        world
+            .samewire
+            .metric_becomes(&format!("{metric}{{upstream=\"e0\"}}"), 0)
+            .await;
     }
 }
 
@@ -124,9 +129,15 @@ async fn is_down(world: &World) {
 async fn comes_back(world: &mut World) {
     let listener = TcpListener::bind(world.engine.address).expect("its place is free");
     world.engine = Engine::on(listener, |_| paced("new")).await;
-    world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+    world
+        .engine
+        .set_health(Script::new().whole("503 Service Unavailable", "", ""));
     until("it is probed", || world.engine.probes().len() >= 5).await;
-    assert_eq!(world.engine.attempt_count(), 0, "only probes while it loads");
+    assert_eq!(
+        world.engine.attempt_count(),
+        0,
+        "only probes while it loads"
+    );
 }
 
 /// The engine resets connections, is gone, answers 503 while it loads, then is up: the other engine answers every
@@ -135,29 +146,54 @@ async fn comes_back(world: &mut World) {
 async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     let old = Engine::on(reserved_listener(), |_| paced("old")).await;
     let other = Engine::answering(|_| paced("other")).await;
-    let mut world = World::fleet_up(vec![old, other], Setup::new().config(PROBES).allow_errors(), &[]).await;
+    let mut world = World::fleet_up(
+        vec![old, other],
+        Setup::new().config(PROBES).allow_errors(),
+        &[],
+    )
+    .await;
     let traffic = Traffic::start(world.proxy());
-    until("both are at work", || world.attempt_counts().iter().all(|&share| share >= 100)).await;
+    until("both are at work", || {
+        world.attempt_counts().iter().all(|&share| share >= 100)
+    })
+    .await;
     let running = world.engine.active_generations();
     world.engine.crash().await;
     let crashed = Instant::now();
     is_down(&world).await;
     let more = async |world: &World, requests: usize| {
         let asked = world.others[0].attempt_count() + requests;
-        until("the other one goes on", || world.others[0].attempt_count() >= asked).await;
+        until("the other one goes on", || {
+            world.others[0].attempt_count() >= asked
+        })
+        .await;
     };
     more(&world, 200).await;
     comes_back(&mut world).await;
     more(&world, 100).await;
-    assert_eq!(world.engine.attempt_count(), 0, "only probes while it loads");
-    world.engine.set_health(Script::new().whole("200 OK", "", ""));
+    assert_eq!(
+        world.engine.attempt_count(),
+        0,
+        "only probes while it loads"
+    );
+    world
+        .engine
+        .set_health(Script::new().whole("200 OK", "", ""));
     let limit = Duration::from_secs(10);
-    until_within("it is back in rotation", limit, || world.engine.attempt_count() > 0).await;
+    until_within("it is back in rotation", limit, || {
+        world.engine.attempt_count() > 0
+    })
+    .await;
     // The engine is not flooded at once, and has its full share in the end.
     let share = async |requests: usize| {
         let before = world.attempt_counts();
         more(&world, requests).await;
-        let grown: Vec<_> = world.attempt_counts().iter().zip(before).map(|(now, then)| now - then).collect();
+        let grown: Vec<_> = world
+            .attempt_counts()
+            .iter()
+            .zip(before)
+            .map(|(now, then)| now - then)
+            .collect();
         grown[0] * 100 / (grown[0] + grown[1])
     };
     let first = share(100).await;
@@ -170,9 +206,14 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     }
     let fates = traffic.end().await;
     let broken = fates.iter().filter(|fate| fate.is_broken("old")).count();
-    println!("{} requests, {broken} broken of {running} that ran; {first} % then {last} %", fates.len());
+    println!(
+        "{} requests, {broken} broken of {running} that ran; {first} % then {last} %",
+        fates.len()
+    );
     for fate in &fates {
-        let whole = ["old", "other", "new"].iter().any(|name| fate.is_whole(name));
+        let whole = ["old", "other", "new"]
+            .iter()
+            .any(|name| fate.is_whole(name));
         let cut = fate.is_broken("old") && fate.sent <= crashed;
         assert!(whole || cut, "{}: {}", fate.status, fate.text);
     }
@@ -184,7 +225,8 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
 #[tokio::test]
 async fn fault_u44_a_restart_of_the_only_engine() {
     let old = Engine::on(reserved_listener(), |_| paced("old")).await;
-    let mut world = World::fleet_up(vec![old], Setup::new().config(PROBES).allow_errors(), &[]).await;
+    let mut world =
+        World::fleet_up(vec![old], Setup::new().config(PROBES).allow_errors(), &[]).await;
     let traffic = Traffic::start(world.proxy());
     until("it is at work", || world.engine.attempt_count() >= 100).await;
     world.engine.crash().await;
@@ -193,11 +235,23 @@ async fn fault_u44_a_restart_of_the_only_engine() {
     let down = Instant::now();
     comes_back(&mut world).await;
     let good = Instant::now();
-    world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back in rotation", || world.engine.attempt_count() > 100).await;
+    world
+        .engine
+        .set_health(Script::new().whole("200 OK", "", ""));
+    until("it is back in rotation", || {
+        world.engine.attempt_count() > 100
+    })
+    .await;
     let fates = traffic.end().await;
-    let refused: Vec<_> = fates.iter().filter(|fate| (down..good).contains(&fate.sent)).collect();
-    assert!(refused.len() > 20 && refused.iter().all(|fate| fate.is_refused()), "{}", refused.len());
+    let refused: Vec<_> = fates
+        .iter()
+        .filter(|fate| (down..good).contains(&fate.sent))
+        .collect();
+    assert!(
+        refused.len() > 20 && refused.iter().all(|fate| fate.is_refused()),
+        "{}",
+        refused.len()
+    );
     let median = median(refused.iter().map(|fate| fate.waited).collect());
     println!("{} refused, median {median:?}", refused.len());
     assert!(median < Duration::from_secs(1), "{median:?}");
@@ -222,9 +276,15 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     const STREAMS: usize = 500;
     const SETTLE: Duration = Duration::from_secs(3);
     let gate = Gate::default();
-    let (begun, end) = (gate.clone(), |script: Script| script.finish("stop").usage(3, 5).done().end());
+    let (begun, end) = (gate.clone(), |script: Script| {
+        script.finish("stop").usage(3, 5).done().end()
+    });
     let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
-        true => end(Script::stream().tok("a", 5, Duration::ZERO).wait(&begun).text("a.5 ").text("a.6 ")),
+        true => end(Script::stream()
+            .tok("a", 5, Duration::ZERO)
+            .wait(&begun)
+            .text("a.5 ")
+            .text("a.6 ")),
         false => Script::answer("short", 3),
     });
     let engine = engine.await;
@@ -232,8 +292,12 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 3")).await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
-        let mut client = Client::connect(samewire.proxy).await.with_patience(PATIENCE * 4);
-        client.send(&Request::stream(r#","user":"long""#).bytes()).await;
+        let mut client = Client::connect(samewire.proxy)
+            .await
+            .with_patience(PATIENCE * 4);
+        client
+            .send(&Request::stream(r#","user":"long""#).bytes())
+            .await;
         streams.push(client);
     }
     until("all are begun", || engine.attempt_count() == STREAMS).await;
@@ -254,7 +318,10 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     gate.open();
     for mut stream in streams {
         let answer = stream.answer().await;
-        assert_eq!((answer.text(), answer.ended), (Canonical::answer("a", 7).text(), Ended::LastChunk));
+        assert_eq!(
+            (answer.text(), answer.ended),
+            (Canonical::answer("a", 7).text(), Ended::LastChunk)
+        );
     }
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert_eq!(engine.attempt_count(), STREAMS + SERVED);

@@ -11,7 +11,10 @@ fn create() -> Request {
 /// Starts a background response and returns its id.
 async fn started(world: &World) -> String {
     let object = world.request(&create()).await.with_status(200).json();
-    assert_eq!((&object["status"], &object["background"]), (&"queued".into(), &true.into()));
+    assert_eq!(
+        (&object["status"], &object["background"]),
+        (&"queued".into(), &true.into())
+    );
     object["id"].as_str().expect("an id").to_owned()
 }
 
@@ -22,31 +25,47 @@ async fn object(world: &World, id: &str) -> Value {
 /// Waits until a response has ended, and returns it.
 pub async fn ended(proxy: SocketAddr, id: &str) -> Value {
     let get = Request::get(&format!("/v1/responses/{id}"));
-    get.answer_until(proxy, |answer| is_over(&answer.json())).await.with_status(200).json()
+    get.answer_until(proxy, |answer| is_over(&answer.json()))
+        .await
+        .with_status(200)
+        .json()
 }
 
 pub fn is_over(response: &Value) -> bool {
-    let status = response["status"].as_str().unwrap_or_else(|| panic!("no status: {response}"));
+    let status = response["status"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no status: {response}"));
     !["queued", "in_progress"].contains(&status)
 }
 
 /// Returns the data of a stream's events.
 fn events(text: &str) -> Vec<Value> {
-    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(parsed).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(parsed)
+        .collect()
 }
 
 async fn replay(world: &World, id: &str, query: &str) -> Vec<Value> {
-    let answer = world.get(&format!("/v1/responses/{id}?stream=true{query}")).await.with_status(200);
+    let answer = world
+        .get(&format!("/v1/responses/{id}?stream=true{query}"))
+        .await
+        .with_status(200);
     events(answer.text())
 }
 
 fn types(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["type"].as_str().expect("a type")).collect()
+    events
+        .iter()
+        .map(|event| event["type"].as_str().expect("a type"))
+        .collect()
 }
 
 /// Returns a script slow enough for tests to act while it runs.
 pub fn slow(tokens: usize) -> Script {
-    Script::stream().tok("a", tokens, Duration::from_millis(10)).stop()
+    Script::stream()
+        .tok("a", tokens, Duration::from_millis(10))
+        .stop()
 }
 
 #[tokio::test]
@@ -62,19 +81,40 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
     assert_eq!(all, twin, "two at once are told the same");
     let object = ended(world.proxy(), &id).await;
     assert_eq!(object["status"], "completed");
-    assert_eq!(types(&all)[..3], ["response.created", "response.queued", "response.in_progress"]);
+    assert_eq!(
+        types(&all)[..3],
+        [
+            "response.created",
+            "response.queued",
+            "response.in_progress"
+        ]
+    );
     for (number, event) in all.iter().enumerate() {
         assert_eq!(event["sequence_number"], number, "{event}");
     }
     let last = all.last().expect("events");
-    assert_eq!((&last["type"], &last["response"]), (&"response.completed".into(), &object));
+    assert_eq!(
+        (&last["type"], &last["response"]),
+        (&"response.completed".into(), &object)
+    );
     assert_eq!(some, all[8..]);
     for after in 0..all.len() {
-        assert_eq!(replay(&world, &id, &format!("&starting_after={after}")).await, all[after + 1..]);
+        assert_eq!(
+            replay(&world, &id, &format!("&starting_after={after}")).await,
+            all[after + 1..]
+        );
     }
-    assert!(replay(&world, &id, "&starting_after=100000").await.is_empty());
+    assert!(
+        replay(&world, &id, "&starting_after=100000")
+            .await
+            .is_empty()
+    );
     for bad in ["-1", "x", "1.5"] {
-        let answer = world.get(&format!("/v1/responses/{id}?stream=true&starting_after={bad}")).await;
+        let answer = world
+            .get(&format!(
+                "/v1/responses/{id}?stream=true&starting_after={bad}"
+            ))
+            .await;
         assert_eq!(
             (answer.head.status, answer.fault().param.as_deref()),
             (400, Some("starting_after")),
@@ -82,12 +122,19 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
         );
     }
     let asked = world.engine.only();
-    assert_eq!(asked.json()["stream"], true, "what comes is stored as it comes");
+    assert_eq!(
+        asked.json()["stream"],
+        true,
+        "what comes is stored as it comes"
+    );
     let gone = Request::new("DELETE", &format!("/v1/responses/{id}"));
     assert_eq!(world.request(&gone).await.head.status, 200);
     for after in ["", "&starting_after=3"] {
         let again = Request::get(&format!("/v1/responses/{id}?stream=true{after}"));
-        assert_eq!(world.request(&again).await.failure(), "404 invalid_request_error");
+        assert_eq!(
+            world.request(&again).await.failure(),
+            "404 invalid_request_error"
+        );
     }
     // Nothing is made anew for those who read again.
     world.end_after(1).await;
@@ -96,7 +143,10 @@ async fn fault_c42_polled_and_read_again_from_everywhere() {
 #[tokio::test]
 async fn streamed_from_the_beginning() {
     let world = World::start(slow(5), Setup::new()).await;
-    let request = Request::post("/v1/responses", ASK.replace("\"input\"", "\"stream\":true,\"input\""));
+    let request = Request::post(
+        "/v1/responses",
+        ASK.replace("\"input\"", "\"stream\":true,\"input\""),
+    );
     let answer = world.request(&request).await;
     let told = events(answer.text());
     assert_eq!(told.last().expect("events")["type"], "response.completed");
@@ -111,12 +161,28 @@ async fn stored_streams_end_with_done_in_that_dialect() {
     let world = World::start(slow(2), Setup::new()).await;
     let dialect = |request: Request| request.header("x-samewire-dialect", "openresponses");
     let body = ASK.replace("\"input\"", "\"stream\":true,\"input\"");
-    let made = world.request(&dialect(Request::post("/v1/responses", body))).await;
-    let first = made.text().lines().find_map(|line| line.strip_prefix("data: ")).expect("an event");
-    let id = parsed(first)["response"]["id"].as_str().expect("an id").to_owned();
+    let made = world
+        .request(&dialect(Request::post("/v1/responses", body)))
+        .await;
+    let first = made
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix("data: "))
+        .expect("an event");
+    let id = parsed(first)["response"]["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
     let again = Request::get(&format!("/v1/responses/{id}?stream=true"));
     for (request, marked) in [(dialect(again.clone()), true), (again, false)] {
-        assert_eq!(world.request(&request).await.text().ends_with("\n\ndata: [DONE]\n\n"), marked);
+        assert_eq!(
+            world
+                .request(&request)
+                .await
+                .text()
+                .ends_with("\n\ndata: [DONE]\n\n"),
+            marked
+        );
     }
     assert!(made.text().ends_with("\n\ndata: [DONE]\n\n"));
     world.end().await;
@@ -126,14 +192,23 @@ async fn stored_streams_end_with_done_in_that_dialect() {
 async fn cancelled_once_and_for_good() {
     let world = World::start(slow(10_000), Setup::new()).await;
     let id = started(&world).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
     let first = world.request(&cancel).await;
     assert_eq!(first.json()["status"], "cancelled", "{}", first.text());
-    until("the engine stops", || world.engine.active_generations() == 0).await;
+    until("the engine stops", || {
+        world.engine.active_generations() == 0
+    })
+    .await;
     assert_eq!(world.request(&cancel).await.text(), first.text());
     assert_eq!(object(&world, &id).await, first.json());
-    assert_eq!(replay(&world, &id, "").await.last().expect("events")["type"], "response.incomplete");
+    assert_eq!(
+        replay(&world, &id, "").await.last().expect("events")["type"],
+        "response.incomplete"
+    );
     world.end().await;
 }
 
@@ -154,14 +229,27 @@ async fn fault_c43_cancels_race_with_the_end() {
                     _ => tokio::time::sleep(Duration::from_micros(round * n % 300 * 100)).await,
                 }
                 let cancel = Request::post(&format!("/v1/responses/{id}/cancel"), "");
-                let (first, second, seen) =
-                    tokio::join!(world.request(&cancel), world.request(&cancel), object(world, &id));
+                let (first, second, seen) = tokio::join!(
+                    world.request(&cancel),
+                    world.request(&cancel),
+                    object(world, &id)
+                );
                 let end = first.json();
                 assert_eq!(end, second.json());
                 assert_eq!(object(world, &id).await, end);
-                let states = ["queued", "in_progress", end["status"].as_str().expect("a status")];
-                assert!(states.contains(&seen["status"].as_str().expect("a status")), "{seen}");
-                assert_eq!(replay(world, &id, "").await.last().expect("events")["response"], end);
+                let states = [
+                    "queued",
+                    "in_progress",
+                    end["status"].as_str().expect("a status"),
+                ];
+                assert!(
+                    states.contains(&seen["status"].as_str().expect("a status")),
+                    "{seen}"
+                );
+                assert_eq!(
+                    replay(world, &id, "").await.last().expect("events")["response"],
+                    end
+                );
                 end["status"].as_str().expect("a status").to_owned()
             }
         };
@@ -173,7 +261,10 @@ async fn fault_c43_cancels_race_with_the_end() {
             }
         }
     }
-    assert!(cancelled > 0 && completed > 0, "{cancelled} cancelled, {completed} completed");
+    assert!(
+        cancelled > 0 && completed > 0,
+        "{cancelled} cancelled, {completed} completed"
+    );
     world.end().await;
 }
 
@@ -195,12 +286,19 @@ async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
         let asked = Instant::now();
         let answer = world.post(&format!("/v1/responses/{id}/cancel"), "").await;
         assert_eq!(answer.json()["status"], "cancelled");
-        until("the answer is cancelled", || world.engine.closed(n).is_some()).await;
+        until("the answer is cancelled", || {
+            world.engine.closed(n).is_some()
+        })
+        .await;
         let (closed, _) = world.engine.closed(n).expect("just seen");
         times.push(closed.saturating_duration_since(asked));
     }
     times.sort();
-    println!("cancelled: median {:?}, worst {:?}", times[ROUNDS / 2], times[ROUNDS - 1]);
+    println!(
+        "cancelled: median {:?}, worst {:?}",
+        times[ROUNDS / 2],
+        times[ROUNDS - 1]
+    );
     assert!(times[ROUNDS / 2] < SOON, "{times:?}");
     world.end().await;
 }
@@ -210,7 +308,13 @@ async fn what_ended_is_not_cancelled() {
     let world = World::start(slow(1), Setup::new()).await;
     let id = started(&world).await;
     let object = ended(world.proxy(), &id).await;
-    assert_eq!(world.post(&format!("/v1/responses/{id}/cancel"), "").await.json(), object);
+    assert_eq!(
+        world
+            .post(&format!("/v1/responses/{id}/cancel"), "")
+            .await
+            .json(),
+        object
+    );
     world.end().await;
 }
 
@@ -218,7 +322,10 @@ async fn what_ended_is_not_cancelled() {
 async fn check_failure(world: World) {
     let id = started(&world).await;
     let object = ended(world.proxy(), &id).await;
-    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
+    assert_eq!(
+        (&object["status"], &object["error"]["code"]),
+        (&"failed".into(), &"server_error".into())
+    );
     let told = replay(&world, &id, "").await;
     assert_eq!(types(&told)[told.len() - 2..], ["error", "response.failed"]);
     world.end().await;
@@ -226,8 +333,9 @@ async fn check_failure(world: World) {
 
 #[tokio::test]
 async fn an_engine_that_refuses_makes_a_failed_response() {
-    let script =
-        Script::new().raw("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").fin();
+    let script = Script::new()
+        .raw("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        .fin();
     let world = World::start(script, Setup::new().allow_errors()).await;
     check_failure(world).await;
 }
@@ -236,7 +344,9 @@ async fn an_engine_that_refuses_makes_a_failed_response() {
 #[tokio::test]
 async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
     let stream = Script::stream().tok("a", 1_000, Duration::ZERO).stop();
-    let setup = Setup::new().config("[store]\nmax_bytes = 50000").allow_errors();
+    let setup = Setup::new()
+        .config("[store]\nmax_bytes = 50000")
+        .allow_errors();
     let world = World::start(stream, setup).await;
     check_failure(world).await;
 }
@@ -245,7 +355,10 @@ async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
 async fn without_a_store_there_is_no_background() {
     let world = World::start(slow(1), Setup::new().args(&["--store", "off"])).await;
     let answer = world.request(&create()).await;
-    assert_eq!((answer.head.status, answer.fault().param.as_deref()), (400, Some("background")));
+    assert_eq!(
+        (answer.head.status, answer.fault().param.as_deref()),
+        (400, Some("background"))
+    );
     world.end_after(0).await;
 }
 
@@ -255,13 +368,22 @@ async fn fault_o02_a_shutdown_ends_it_as_failed() {
     let setup = || Setup::stored(&folder).config("[timeouts]\nsettle = 0\ndrain = 0.2");
     let mut world = World::start(slow(10_000), setup()).await;
     let id = started(&world).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     world.samewire.signal("TERM");
     assert_eq!(world.samewire.exit(PATIENCE).await.code(), Some(0));
     world.samewire = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let object = object(&world, &id).await;
-    assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
-    assert_eq!(replay(&world, &id, "").await.last().expect("events")["response"], object);
+    assert_eq!(
+        (&object["status"], &object["error"]["code"]),
+        (&"failed".into(), &"server_error".into())
+    );
+    assert_eq!(
+        replay(&world, &id, "").await.last().expect("events")["response"],
+        object
+    );
     world.end().await;
 }
 
@@ -272,7 +394,10 @@ async fn what_has_lost_its_task_is_closed() {
     let folder = Folder::new();
     let world = World::start(slow(10_000), Setup::stored(&folder)).await;
     let id = started(&world).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     let orphaned = format!("resp_{}", "0".repeat(32));
     let columns = "kind, version, state, created, touched, expires, background, previous, conversation, owner, term, \
                    lease, cancel, 0, bytes, request, response";
@@ -283,8 +408,15 @@ async fn what_has_lost_its_task_is_closed() {
     table.busy_timeout(PATIENCE).expect("a limit");
     assert_eq!(table.execute(&copy, ()), Ok(1));
     let closed = ended(world.proxy(), &orphaned).await;
-    assert_eq!((&closed["status"], &closed["error"]["code"]), (&"failed".into(), &"server_error".into()));
-    assert_eq!(object(&world, &id).await["status"], "in_progress", "the other one runs on");
+    assert_eq!(
+        (&closed["status"], &closed["error"]["code"]),
+        (&"failed".into(), &"server_error".into())
+    );
+    assert_eq!(
+        object(&world, &id).await["status"],
+        "in_progress",
+        "the other one runs on"
+    );
     let answer = world.post(&format!("/v1/responses/{id}/cancel"), "").await;
     assert_eq!(answer.json()["status"], "cancelled");
     world.end().await;
@@ -298,31 +430,73 @@ async fn fault_c43_two_processes_on_one_store() {
     let mut world = World::start(slow(10_000), setup()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
-    let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").answer(other.proxy).await;
-    assert_eq!(cancelled.json()["status"], "cancelled", "{}", cancelled.text());
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
+    let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "")
+        .answer(other.proxy)
+        .await;
+    assert_eq!(
+        cancelled.json()["status"],
+        "cancelled",
+        "{}",
+        cancelled.text()
+    );
     let lost = started(&world).await;
     // Waits until some events are stored.
-    let mut reader = Request::get(&format!("/v1/responses/{lost}?stream=true")).begin(other.proxy).await;
-    while !reader.event().await.expect("an event").contains("output_text.delta") {}
+    let mut reader = Request::get(&format!("/v1/responses/{lost}?stream=true"))
+        .begin(other.proxy)
+        .await;
+    while !reader
+        .event()
+        .await
+        .expect("an event")
+        .contains("output_text.delta")
+    {}
     world.samewire.signal("KILL");
     world.samewire.exit(PATIENCE).await;
     let start = Instant::now();
-    let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "").answer(other.proxy).await;
+    let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "")
+        .answer(other.proxy)
+        .await;
     // The owner would have had two seconds to react; its lease lasts ten more.
-    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(9),
+        "{:?}",
+        start.elapsed()
+    );
     let object = cancelled.json();
-    assert_eq!((&object["status"], &object["error"]), (&"cancelled".into(), &Value::Null));
-    assert_eq!(Request::get(&format!("/v1/responses/{lost}")).answer(other.proxy).await.json(), object);
-    let told = Request::get(&format!("/v1/responses/{lost}?stream=true")).answer(other.proxy).await;
+    assert_eq!(
+        (&object["status"], &object["error"]),
+        (&"cancelled".into(), &Value::Null)
+    );
+    assert_eq!(
+        Request::get(&format!("/v1/responses/{lost}"))
+            .answer(other.proxy)
+            .await
+            .json(),
+        object
+    );
+    let told = Request::get(&format!("/v1/responses/{lost}?stream=true"))
+        .answer(other.proxy)
+        .await;
     let told = events(told.text());
     for (number, event) in told.iter().enumerate() {
         assert_eq!(event["sequence_number"], number, "{event}");
     }
     assert_eq!(told.last().expect("events")["type"], "response.incomplete");
     // The text of the events read so far is in the object, too.
-    let deltas: String = told.iter().filter_map(|event| event["delta"].as_str()).collect();
-    assert_eq!(object["output"][0]["content"][0]["text"].as_str().unwrap_or_default(), deltas);
+    let deltas: String = told
+        .iter()
+        .filter_map(|event| event["delta"].as_str())
+        .collect();
+    assert_eq!(
+        object["output"][0]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_default(),
+        deltas
+    );
     assert_eq!(told.last().expect("events")["response"], object);
     world.samewire = other;
     world.end().await;
@@ -338,12 +512,22 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let mut world = World::start(slow(10_000), setup().allow_errors()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
-    until("the engine works", || world.engine.active_generations() == 1).await;
+    until("the engine works", || {
+        world.engine.active_generations() == 1
+    })
+    .await;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(5) {
-        let object = Request::get(&format!("/v1/responses/{id}")).answer(other.proxy).await.json();
+        let object = Request::get(&format!("/v1/responses/{id}"))
+            .answer(other.proxy)
+            .await
+            .json();
         let status = object["status"].as_str().expect("a status");
-        assert!(["queued", "in_progress"].contains(&status), "{status} after {:?}", start.elapsed());
+        assert!(
+            ["queued", "in_progress"].contains(&status),
+            "{status} after {:?}",
+            start.elapsed()
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     world.samewire.signal("KILL");
@@ -351,6 +535,10 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let start = Instant::now();
     world.samewire = other;
     assert_eq!(ended(world.proxy(), &id).await["status"], "failed");
-    assert!(start.elapsed() < Duration::from_secs(8), "the usual lease lasts longer: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(8),
+        "the usual lease lasts longer: {:?}",
+        start.elapsed()
+    );
     world.end().await;
 }

@@ -15,9 +15,19 @@ fn call(id: &str, name: &str, arguments: [&str; 2]) -> Script {
         r#"{{"tool_calls":[{{"index":0,"id":"c1","type":"function","function":{{"name":"{name}","arguments":{first}}}}}]}}"#
     );
     let rest = format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{rest}}}}}]}}"#);
-    let pieces = [(start.as_str(), "null"), (&rest, "null"), ("{}", r#""tool_calls""#)];
+    let pieces = [
+        (start.as_str(), "null"),
+        (&rest, "null"),
+        ("{}", r#""tool_calls""#),
+    ];
     let script = Script::new().head_sse();
-    pieces.iter().fold(script, |all, (delta, finish)| all.ev(&chunk(id, delta, finish))).done().end()
+    pieces
+        .iter()
+        .fold(script, |all, (delta, finish)| {
+            all.ev(&chunk(id, delta, finish))
+        })
+        .done()
+        .end()
 }
 
 fn sent(world: &World, at: usize) -> Value {
@@ -42,35 +52,70 @@ async fn the_search_for_tools_is_a_function_of_the_engine() {
     ];
     let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let tools = format!(r#""tools":[{WEATHER},{SEARCH}]"#);
-    let answer = world.request(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
+    let answer = world
+        .request(&ask(&format!(
+            r#""model":"m","input":"hi","stream":true,{tools}"#
+        )))
+        .await;
     assert_eq!(answer.head.header("x-samewire-dropped"), None);
     assert_eq!(names(&sent(&world, 0)), ["get_weather", "tool_search"]);
     let parameters: Value = serde_json::from_str(SEARCH).unwrap();
-    assert_eq!(sent(&world, 0)["tools"][1]["function"]["parameters"], parameters["parameters"]);
+    assert_eq!(
+        sent(&world, 0)["tools"][1]["function"]["parameters"],
+        parameters["parameters"]
+    );
     let streamed = events(&answer);
-    let types: Vec<_> = streamed.iter().map(|event| event["type"].as_str().unwrap()).collect();
-    assert_eq!(types[2..], ["response.output_item.added", "response.output_item.done", "response.completed"]);
+    let types: Vec<_> = streamed
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        types[2..],
+        [
+            "response.output_item.added",
+            "response.output_item.done",
+            "response.completed"
+        ]
+    );
     let item = |status: &str, arguments: Value| {
         let id = &streamed[2]["item"]["id"];
         json!({"id": id, "type": "tool_search_call", "status": status, "call_id": "c1", "execution": "client", "arguments": arguments})
     };
-    assert!(streamed[2]["item"]["id"].as_str().unwrap().starts_with("tsc_"));
+    assert!(
+        streamed[2]["item"]["id"]
+            .as_str()
+            .unwrap()
+            .starts_with("tsc_")
+    );
     assert_eq!(streamed[2]["item"], item("in_progress", json!({})));
     let mut schemas = Schemas::load();
-    streamed.iter().for_each(|event| schemas.event(event).unwrap());
+    streamed
+        .iter()
+        .for_each(|event| schemas.event(event).unwrap());
     let done = item("completed", json!({"query": "x"}));
     assert_eq!(streamed[3]["item"], done);
     assert_eq!(last(&streamed)["output"], json!([done]));
     // Arguments that break off are a text.
-    let answer = world.request(&ask(&format!(r#""model":"m","input":"hi","stream":true,{tools}"#))).await;
+    let answer = world
+        .request(&ask(&format!(
+            r#""model":"m","input":"hi","stream":true,{tools}"#
+        )))
+        .await;
     let cut = last(&events(&answer))["output"][0].clone();
-    assert_eq!((&cut["status"], &cut["arguments"]), (&json!("incomplete"), &json!("{\"que")));
+    assert_eq!(
+        (&cut["status"], &cut["arguments"]),
+        (&json!("incomplete"), &json!("{\"que"))
+    );
     // The tools that the search has found are offered, once, and the model reads their names.
     let found = format!(
         r#"{{"type":"tool_search_output","call_id":"c1","execution":"client","status":"completed","tools":[{{"type":"namespace","name":"crm","description":"d","tools":[{{"type":"function","name":"find","defer_loading":true,"parameters":{{"type":"object"}}}}]}},{WEATHER}]}}"#
     );
     let input = format!(r#"[{{"role":"user","content":"hi"}},{done},{found}]"#);
-    let answer = object(&world.request(&ask(&format!(r#""model":"m","input":{input},{tools}"#))).await);
+    let answer = object(
+        &world
+            .request(&ask(&format!(r#""model":"m","input":{input},{tools}"#)))
+            .await,
+    );
     let request = sent(&world, 2);
     assert_eq!(names(&request), ["get_weather", "tool_search", "crm__find"]);
     assert_eq!(
@@ -82,7 +127,10 @@ async fn the_search_for_tools_is_a_function_of_the_engine() {
         ])
     );
     let call = &answer["output"][0];
-    assert_members(call, &json!({"type": "function_call", "name": "find", "namespace": "crm"}));
+    assert_members(
+        call,
+        &json!({"type": "function_call", "name": "find", "namespace": "crm"}),
+    );
     world.end().await;
 }
 
@@ -95,8 +143,13 @@ async fn found_tools_stay_on_offer_in_a_stored_conversation() {
         call("a6", "find", ["{}", ""]),
     ];
     let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
-    let first =
-        object(&world.request(&ask(&format!(r#""model":"m","input":"hi","tools":[{SEARCH}]"#))).await);
+    let first = object(
+        &world
+            .request(&ask(&format!(
+                r#""model":"m","input":"hi","tools":[{SEARCH}]"#
+            )))
+            .await,
+    );
     let onward = |previous: &Value, input: &str| {
         ask(&format!(
             r#""model":"m","previous_response_id":{},"input":{input},"tools":[{SEARCH}]"#,
@@ -115,7 +168,11 @@ async fn found_tools_stay_on_offer_in_a_stored_conversation() {
 
 #[tokio::test]
 async fn calls_of_the_tools_that_the_api_names_are_calls_of_functions() {
-    let world = World::start(Engine::in_turn(vec![call("a7", "f", ["{}", ""])]), Setup::new()).await;
+    let world = World::start(
+        Engine::in_turn(vec![call("a7", "f", ["{}", ""])]),
+        Setup::new(),
+    )
+    .await;
     let input = [
         r#"{"role":"user","content":"hi"}"#,
         r#"{"type":"local_shell_call","id":"lsh_1","call_id":"c1","status":"completed","action":{"type":"exec","command":["ls"],"env":{}}}"#,
@@ -140,7 +197,8 @@ async fn calls_of_the_tools_that_the_api_names_are_calls_of_functions() {
     let request = sent(&world, 0);
     assert_eq!(request.get("client_metadata"), None);
     let call = |id: &str, name: &str, arguments: &str| json!({"role": "assistant", "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}]});
-    let output = |id: &str, content: &str| json!({"role": "tool", "tool_call_id": id, "content": content});
+    let output =
+        |id: &str, content: &str| json!({"role": "tool", "tool_call_id": id, "content": content});
     assert_eq!(
         request["messages"],
         json!([

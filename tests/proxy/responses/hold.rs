@@ -10,7 +10,9 @@ fn held(more: &str) -> Request {
     // The published schema requires a description.
     let tools = TOOLS.replace(r#""name":"crm""#, r#""name":"crm","description":"d""#);
     let request = prompt("tools", &format!(r#",{tools},"stream":true{more}"#));
-    request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1")
+    request
+        .header("x-samewire-dialect", "codex-legacy")
+        .header("x-samewire-tool-hold", "1")
 }
 
 fn pending(answer: &Answer) -> Value {
@@ -42,13 +44,20 @@ async fn open(world: &World, request: &Request) -> (Client, String, u64) {
     let mut client = world.begin(request).await;
     let mut number = 0;
     let created = next(&mut client, &mut number).await;
-    (client, created["response"]["id"].as_str().unwrap().to_owned(), number)
+    (
+        client,
+        created["response"]["id"].as_str().unwrap().to_owned(),
+        number,
+    )
 }
 
 /// A stream that pauses has no end there, and goes on with the next answer.
 #[tokio::test]
 async fn a_held_stream_conforms_to_the_schema() {
-    let scripts = [scripted("tools", "chatcmpl-0", true), scripted("text", "chatcmpl-1", true)];
+    let scripts = [
+        scripted("tools", "chatcmpl-0", true),
+        scripted("text", "chatcmpl-1", true),
+    ];
     let world = World::start(Engine::in_turn(scripts.to_vec()), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
     let mut schemas = Schemas::load();
@@ -74,25 +83,58 @@ async fn the_answer_goes_on_on_the_same_stream() {
     let scripts = scripts.map(|(at, scene)| scripted(scene, &format!("chatcmpl-{at}"), at < 3));
     let world = World::start(Engine::in_turn(scripts.collect()), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     let one = r#"{"tool_call_id":"call_2","output":[{"type":"output_text","text":"done"}]}"#;
-    assert_eq!(pending(&world.request(&hand_in(&id, one)).await), json!(["call_1", "call_3"]));
+    assert_eq!(
+        pending(&world.request(&hand_in(&id, one)).await),
+        json!(["call_1", "call_3"])
+    );
     assert_eq!(world.request(&hand_in(&id, one)).await.head.status, 409);
-    world.request(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#)).await.with_status(400);
-    let other = hand_in(&id, one).without("authorization").header("authorization", "Bearer other");
+    world
+        .request(&hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#))
+        .await
+        .with_status(400);
+    let other = hand_in(&id, one)
+        .without("authorization")
+        .header("authorization", "Bearer other");
     assert_eq!(world.request(&other).await.head.status, 404);
     let rest = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_3","output":"7"}]}"#;
-    assert_eq!(pending(&world.request(&hand_in(&id, rest)).await), json!([]));
+    assert_eq!(
+        pending(&world.request(&hand_in(&id, rest)).await),
+        json!([])
+    );
     // The same calls again, then text: two more answers of the engine.
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
     let response = &last["response"];
     assert_eq!(response["id"], id);
-    let kinds: Vec<_> =
-        response["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
-    let leg = ["reasoning", "message", "function_call", "custom_tool_call", "function_call"];
+    let kinds: Vec<_> = response["output"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
+    let leg = [
+        "reasoning",
+        "message",
+        "function_call",
+        "custom_tool_call",
+        "function_call",
+    ];
     assert_eq!(kinds, [&leg[..], &leg, &["message"]].concat());
     assert_eq!(response["usage"]["total_tokens"], 39);
     // Outputs are stored, so they cannot be sent again after the stream has ended.
@@ -100,18 +142,37 @@ async fn the_answer_goes_on_on_the_same_stream() {
     // The response is stored as a whole, and a later turn sees calls and outputs in order.
     let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
     assert_eq!(&stored, response);
-    world.request(&ask(&format!(r#""model":"m","input":"more","previous_response_id":"{id}""#))).await;
+    world
+        .request(&ask(&format!(
+            r#""model":"m","input":"more","previous_response_id":"{id}""#
+        )))
+        .await;
     let attempts = world.engine.attempts();
     let roles = |at: usize| {
         let sent = attempts[at].json();
         let messages = sent["messages"].as_array().unwrap().clone();
-        messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        messages
+            .iter()
+            .map(|message| message["role"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     let turn = ["assistant", "tool", "tool", "tool"];
     assert_eq!(roles(1), [&["user"][..], &turn].concat());
-    assert_eq!(roles(3), [&["user"][..], &turn, &turn, &["assistant", "user"]].concat());
+    assert_eq!(
+        roles(3),
+        [&["user"][..], &turn, &turn, &["assistant", "user"]].concat()
+    );
     let complete = |line: &&String| line.contains("\"end\":\"complete\"");
-    until("eight lines", || world.samewire.request_lines().iter().filter(complete).count() == 8).await;
+    until("eight lines", || {
+        world
+            .samewire
+            .request_lines()
+            .iter()
+            .filter(complete)
+            .count()
+            == 8
+    })
+    .await;
     world.end().await;
 }
 
@@ -119,13 +180,37 @@ async fn the_answer_goes_on_on_the_same_stream() {
 #[tokio::test]
 async fn outputs_come_from_any_key_of_the_tenant() {
     let lines = "tenant = \"acme\"\nwire.responses_dialect = \"codex-legacy\"";
-    let keys = [entry(KEY, lines), entry(SECOND, "tenant = \"acme\""), entry(OTHER, "")].concat();
-    let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
+    let keys = [
+        entry(KEY, lines),
+        entry(SECOND, "tenant = \"acme\""),
+        entry(OTHER, ""),
+    ]
+    .concat();
+    let scripts = vec![
+        scripted("tools", "chatcmpl-1", true),
+        scripted("text", "chatcmpl-2", true),
+    ];
     let world = World::start(Engine::in_turn(scripts), Setup::new().config(&keys)).await;
     let (mut client, id, mut number) = open(&world, &held("").without("x-samewire-dialect")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
-    assert_eq!(world.request(&with(&hand_in(&id, ALL), OTHER)).await.head.status, 404);
-    assert_eq!(pending(&world.request(&with(&hand_in(&id, ALL), SECOND)).await), json!([]));
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
+    assert_eq!(
+        world
+            .request(&with(&hand_in(&id, ALL), OTHER))
+            .await
+            .head
+            .status,
+        404
+    );
+    assert_eq!(
+        pending(&world.request(&with(&hand_in(&id, ALL), SECOND)).await),
+        json!([])
+    );
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
     let lines = world.samewire.finished(4).await;
@@ -149,10 +234,19 @@ async fn outputs_may_come_early() {
         }
         late = late.then(step);
     }
-    let world =
-        World::start(Engine::in_turn(vec![late, scripted("text", "chatcmpl-2", true)]), Setup::new()).await;
+    let world = World::start(
+        Engine::in_turn(vec![late, scripted("text", "chatcmpl-2", true)]),
+        Setup::new(),
+    )
+    .await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_1").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_1",
+    )
+    .await;
     let early = hand_in(&id, ALL);
     let handing = early.answer(world.proxy());
     let opening = async {
@@ -168,14 +262,25 @@ async fn outputs_may_come_early() {
 async fn a_held_stream_can_fail() {
     let scripts = vec![
         scripted("tools", "chatcmpl-1", true),
-        Script::new().json("503 Service Unavailable", r#"{"error":{"message":"busy","code":503}}"#),
+        Script::new().json(
+            "503 Service Unavailable",
+            r#"{"error":{"message":"busy","code":503}}"#,
+        ),
         scripted("tools", "chatcmpl-3", true),
     ];
-    let setup = Setup::new().allow_errors().config("[timeouts]\ntool_hold = 1");
+    let setup = Setup::new()
+        .allow_errors()
+        .config("[timeouts]\ntool_hold = 1");
     let world = World::start(Engine::in_turn(scripts), setup).await;
     // The engine refuses the continuation.
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     world.request(&hand_in(&id, ALL)).await;
     until_event(&mut client, &mut number, "error", "").await;
     let last = until_event(&mut client, &mut number, "response.failed", "").await;
@@ -186,28 +291,48 @@ async fn a_held_stream_can_fail() {
     let told = until_event(&mut client, &mut number, "error", "").await;
     assert_eq!(told["error"]["code"], "tool_outputs_missing");
     until_event(&mut client, &mut number, "response.failed", "").await;
-    assert_eq!(object(&world.get(&format!("/v1/responses/{id}")).await)["status"], "failed");
+    assert_eq!(
+        object(&world.get(&format!("/v1/responses/{id}")).await)["status"],
+        "failed"
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn only_what_asks_for_it_is_held() {
-    let scripts = (0..4).map(|at| scripted("tools", &format!("chatcmpl-{at}"), true)).collect();
+    let scripts = (0..4)
+        .map(|at| scripted("tools", &format!("chatcmpl-{at}"), true))
+        .collect();
     let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
     let plain = prompt("tools", &format!(r#",{TOOLS},"stream":true"#));
     for request in [
         plain.clone().header("x-samewire-tool-hold", "1"),
         plain.clone().header("x-samewire-dialect", "codex-legacy"),
-        plain.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "0"),
+        plain
+            .header("x-samewire-dialect", "codex-legacy")
+            .header("x-samewire-tool-hold", "0"),
     ] {
-        assert!(world.request(&request).await.text().contains("event: response.completed"));
+        assert!(
+            world
+                .request(&request)
+                .await
+                .text()
+                .contains("event: response.completed")
+        );
     }
     // A client that leaves ends its stream.
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     drop(client);
     let late = hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#);
-    late.answer_until(world.proxy(), |answer| answer.head.status == 404).await;
+    late.answer_until(world.proxy(), |answer| answer.head.status == 404)
+        .await;
     world.end().await;
 }
 
@@ -220,32 +345,72 @@ async fn an_answer_without_calls_ends() {
         .ev(&chunk("chatcmpl-2", "{}", "\"length\""))
         .done()
         .end();
-    let world =
-        World::start(Engine::in_turn(vec![scripted("text", "chatcmpl-1", true), cut]), Setup::new()).await;
-    assert!(world.request(&held("")).await.text().contains("event: response.completed"));
-    assert!(world.request(&held("")).await.text().contains("event: response.incomplete"));
+    let world = World::start(
+        Engine::in_turn(vec![scripted("text", "chatcmpl-1", true), cut]),
+        Setup::new(),
+    )
+    .await;
+    assert!(
+        world
+            .request(&held(""))
+            .await
+            .text()
+            .contains("event: response.completed")
+    );
+    assert!(
+        world
+            .request(&held(""))
+            .await
+            .text()
+            .contains("event: response.incomplete")
+    );
     world.end().await;
 }
 
 /// A held stream is one request, and its key is charged for every answer of the engine.
 #[tokio::test]
 async fn all_answers_of_a_stream_are_charged() {
-    let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];
+    let scripts = vec![
+        scripted("tools", "chatcmpl-1", true),
+        scripted("text", "chatcmpl-2", true),
+    ];
     let setup = Setup::new().config(&entry(KEY, "tokens_per_month = 104\nconcurrency = 1"));
     let world = World::start(Engine::in_turn(scripts), setup).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert_eq!(last["response"]["usage"]["total_tokens"], 26);
     let limits = next(&mut client, &mut number).await;
     assert_eq!(limits["type"], "response.rate_limits.updated");
-    assert_eq!(limits["limits"]["primary"]["used_percent"], 0, "as it was when the request came");
+    assert_eq!(
+        limits["limits"]["primary"]["used_percent"], 0,
+        "as it was when the request came"
+    );
     assert!(client.event().await.is_none());
     let complete = |line: &&String| line.contains("\"end\":\"complete\"");
-    until("three lines", || world.samewire.request_lines().iter().filter(complete).count() == 3).await;
+    until("three lines", || {
+        world
+            .samewire
+            .request_lines()
+            .iter()
+            .filter(complete)
+            .count()
+            == 3
+    })
+    .await;
     let next = world.request(&prompt("text", "")).await;
-    assert_eq!(next.head.header("x-ratelimit-remaining-tokens"), Some("78"), "104 - 26");
+    assert_eq!(
+        next.head.header("x-ratelimit-remaining-tokens"),
+        Some("78"),
+        "104 - 26"
+    );
     world.end().await;
 }
 
@@ -273,7 +438,13 @@ async fn outputs_find_the_attempt_that_answered() {
     let mut number = 0;
     let created = next(&mut client, &mut number).await;
     let id = created["response"]["id"].as_str().unwrap().to_owned();
-    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());

@@ -53,19 +53,37 @@ fn native() -> Setup {
 #[tokio::test]
 async fn the_engine_is_asked_as_itself_and_answers_as_canonical() {
     let world = World::start(engine(), native()).await;
-    let more = r#","instructions":"Be brief.","max_output_tokens":7,"metadata":{"a":"b"},"temperature":1"#;
-    let streamed = events(&world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
+    let more =
+        r#","instructions":"Be brief.","max_output_tokens":7,"metadata":{"a":"b"},"temperature":1"#;
+    let streamed = events(
+        &world
+            .request(&prompt("text", &format!(r#"{more},"stream":true"#)))
+            .await,
+    );
     let whole = object(&world.request(&prompt("text", more)).await);
     for response in [last(&streamed), &whole] {
         assert_eq!(response["output"][0]["content"][0]["text"], "Hi");
         assert_eq!(
-            [&response["store"], &response["metadata"], &response["temperature"], &response["model"]],
-            [&json!(true), &json!({"a":"b"}), &json!(1.0), &json!("engine-m")]
+            [
+                &response["store"],
+                &response["metadata"],
+                &response["temperature"],
+                &response["model"]
+            ],
+            [
+                &json!(true),
+                &json!({"a":"b"}),
+                &json!(1.0),
+                &json!("engine-m")
+            ]
         );
         assert!(response.get("kv_transfer_params").is_none());
     }
     assert_eq!([&last(&streamed)["id"], &whole["id"]], ["resp_9", "resp_8"]);
-    let deltas: Vec<_> = streamed.iter().filter_map(|event| event["delta"].as_str()).collect();
+    let deltas: Vec<_> = streamed
+        .iter()
+        .filter_map(|event| event["delta"].as_str())
+        .collect();
     assert_eq!(deltas, ["H", "i"]);
     let attempts = world.engine.attempts();
     let body = |stream: &str| {
@@ -73,8 +91,15 @@ async fn the_engine_is_asked_as_itself_and_answers_as_canonical() {
             r#"{{"model":"text","input":[{{"type":"message","role":"user","content":"{PROMPT}"}}],"store":false{stream},"max_output_tokens":7,"instructions":"Be brief.","temperature":1}}"#
         )
     };
-    assert_eq!([attempts[0].text(), attempts[1].text()], [&body(r#","stream":true"#), &body("")]);
-    assert!(attempts.iter().all(|attempt| attempt.target == "/v1/responses"));
+    assert_eq!(
+        [attempts[0].text(), attempts[1].text()],
+        [&body(r#","stream":true"#), &body("")]
+    );
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt.target == "/v1/responses")
+    );
     world.end().await;
 }
 
@@ -85,7 +110,11 @@ async fn state_is_kept_here_and_not_in_the_engine() {
     let id = first["id"].as_str().unwrap();
     let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
     assert_eq!(stored, first);
-    world.request(&ask(&format!(r#""model":"text","input":"more","previous_response_id":"{id}""#))).await;
+    world
+        .request(&ask(&format!(
+            r#""model":"text","input":"more","previous_response_id":"{id}""#
+        )))
+        .await;
     let sent = world.engine.attempts()[1].json();
     assert_eq!(
         sent["input"],
@@ -103,14 +132,23 @@ async fn state_is_kept_here_and_not_in_the_engine() {
 async fn native_responses_work_over_a_websocket() {
     let world = World::start(engine(), native()).await;
     let mut socket = Socket::open(world.proxy()).await;
-    let first = socket.exchange(&prompted("text", r#","store":false"#)).await;
+    let first = socket
+        .exchange(&prompted("text", r#","store":false"#))
+        .await;
     assert_eq!(last(&first)["output"][0]["content"][0]["text"], "Hi");
     let id = last(&first)["id"].as_str().unwrap();
-    let more = format!(r#""model":"text","store":false,"input":"more","previous_response_id":"{id}""#);
-    assert_eq!(last(&socket.exchange(&create(&more)).await)["previous_response_id"], id);
+    let more =
+        format!(r#""model":"text","store":false,"input":"more","previous_response_id":"{id}""#);
+    assert_eq!(
+        last(&socket.exchange(&create(&more)).await)["previous_response_id"],
+        id
+    );
     let sent = world.engine.attempts()[1].json();
     assert_eq!(sent["input"].as_array().unwrap().len(), 3, "{sent}");
-    assert_eq!([&sent["stream"], &sent["store"]], [&json!(true), &json!(false)]);
+    assert_eq!(
+        [&sent["stream"], &sent["store"]],
+        [&json!(true), &json!(false)]
+    );
     assert!(sent.get("previous_response_id").is_none() && sent.get("type").is_none());
     world.end().await;
 }
@@ -118,7 +156,11 @@ async fn native_responses_work_over_a_websocket() {
 #[tokio::test]
 async fn native_responses_work_in_the_background() {
     let world = World::start(engine(), native()).await;
-    let queued = object(&world.request(&prompt("text", r#","background":true"#)).await);
+    let queued = object(
+        &world
+            .request(&prompt("text", r#","background":true"#))
+            .await,
+    );
     assert_eq!(queued["status"], "queued");
     let ended = ended(world.proxy(), queued["id"].as_str().unwrap()).await;
     assert_eq!(ended["status"], "completed");
@@ -139,7 +181,12 @@ async fn what_breaks_off_is_no_answer() {
     let world = World::start(Engine::in_turn(scripts), native().allow_errors()).await;
     for _ in 0..2 {
         let told = events(&world.request(&prompt("text", r#","stream":true"#)).await);
-        let kinds: Vec<_> = told.iter().rev().take(2).map(|event| event["type"].as_str().unwrap()).collect();
+        let kinds: Vec<_> = told
+            .iter()
+            .rev()
+            .take(2)
+            .map(|event| event["type"].as_str().unwrap())
+            .collect();
         assert_eq!(kinds, ["response.failed", "error"]);
         assert_eq!(last(&told)["output"][0]["status"], "incomplete");
     }
@@ -150,7 +197,9 @@ async fn what_breaks_off_is_no_answer() {
 #[tokio::test]
 async fn an_engine_without_responses() {
     let script = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
-    World::answer(script, native(), &prompt("text", "")).await.with_status(404);
+    World::answer(script, native(), &prompt("text", ""))
+        .await
+        .with_status(404);
 }
 
 #[tokio::test]
@@ -158,16 +207,31 @@ async fn a_conversation_is_kept_here_and_told_to_the_engine() {
     let world = World::start(engine(), native()).await;
     let items = r#"{"items":[{"role":"user","content":"before"}]}"#;
     let made = object(&world.post("/v1/conversations", items).await);
-    let path = format!("/v1/conversations/{}/items?order=asc", made["id"].as_str().unwrap());
+    let path = format!(
+        "/v1/conversations/{}/items?order=asc",
+        made["id"].as_str().unwrap()
+    );
     for stream in [true, false] {
-        let more = format!(r#","stream":{stream},"conversation":{}"#, json!({"id":made["id"]}));
+        let more = format!(
+            r#","stream":{stream},"conversation":{}"#,
+            json!({"id":made["id"]})
+        );
         let answer = world.request(&prompt("text", &more)).await;
-        let response = if stream { last(&events(&answer)).clone() } else { object(&answer) };
+        let response = if stream {
+            last(&events(&answer)).clone()
+        } else {
+            object(&answer)
+        };
         assert_eq!(response["conversation"], json!({"id":made["id"]}));
     }
     let sent = world.engine.attempts()[1].json();
     assert!(sent.get("conversation").is_none(), "{sent}");
-    let roles: Vec<_> = sent["input"].as_array().unwrap().iter().map(|item| &item["role"]).collect();
+    let roles: Vec<_> = sent["input"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["role"])
+        .collect();
     assert_eq!(roles, ["user", "user", "assistant", "user"]);
     let kept = object(&world.get(&path).await);
     assert_eq!(kept["data"].as_array().unwrap().len(), 5);
@@ -181,35 +245,59 @@ async fn limits_that_the_engine_tells_in_an_event() {
     const LIMITS: &str = r#"{"type":"response.rate_limits.updated","sequence_number":77,"response":{"id":"resp_other"},"limits":{"primary": {"used_percent":12.5,"window_minutes":300},"secondary":{"used_percent":3}}}"#;
     type Rest = fn(Script) -> Script;
     let ended = |head: &str, behind: bool, rest: Rest| {
-        let begun = Script::new().raw(head).ev(&envelope("created", "in_progress", ""));
+        let begun = Script::new()
+            .raw(head)
+            .ev(&envelope("created", "in_progress", ""));
         let last = envelope("completed", "completed", ITEM);
-        rest(if behind { begun.ev(&last).ev(LIMITS) } else { begun.ev(LIMITS).ev(&last) })
+        rest(if behind {
+            begun.ev(&last).ev(LIMITS)
+        } else {
+            begun.ev(LIMITS).ev(&last)
+        })
     };
-    let plain = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let plain =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let limited = plain.replace(
         "\r\n\r\n",
         "\r\nx-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 45\r\n\r\n",
     );
-    let own =
-        json!({"primary": {"used_percent": 12.5, "window_minutes": 300}, "secondary": {"used_percent": 3}});
+    let own = json!({"primary": {"used_percent": 12.5, "window_minutes": 300}, "secondary": {"used_percent": 3}});
     let of_head = json!({"primary": {"used_percent": 25, "window_minutes": 1}});
     let rows: [(&str, bool, Rest, &Value); 5] = [
         (plain, true, Script::end, &own),
         (plain, false, Script::end, &own),
         (plain, true, |script| script.done().end(), &own),
         // An event after the last one is ignored.
-        (plain, true, |script| script.ev(r#"{"type":"error","message":"late"}"#).end(), &own),
+        (
+            plain,
+            true,
+            |script| script.ev(r#"{"type":"error","message":"late"}"#).end(),
+            &own,
+        ),
         (&limited, true, Script::end, &of_head),
     ];
     for (head, behind, rest, expected) in rows {
-        let world = World::start(ended(head, behind, rest), native().args(&["--store", "off"])).await;
-        for (dialect, told) in [("codex-legacy", Some(expected)), ("openai", None), ("openresponses", None)] {
+        let world = World::start(
+            ended(head, behind, rest),
+            native().args(&["--store", "off"]),
+        )
+        .await;
+        for (dialect, told) in [
+            ("codex-legacy", Some(expected)),
+            ("openai", None),
+            ("openresponses", None),
+        ] {
             let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", dialect);
             let answer = world.request(&request).await;
             let text = answer.text().replace("data: [DONE]\n\n", "");
-            let events: Vec<_> =
-                text.split_terminator("\n\n").map(crate::responses::over_chat::event).collect();
-            let completed = events.iter().position(|event| event["type"] == "response.completed").unwrap();
+            let events: Vec<_> = text
+                .split_terminator("\n\n")
+                .map(crate::responses::over_chat::event)
+                .collect();
+            let completed = events
+                .iter()
+                .position(|event| event["type"] == "response.completed")
+                .unwrap();
             let behind = &events[completed + 1..];
             let Some(told) = told else {
                 assert!(behind.is_empty(), "{dialect}: {behind:?}");
@@ -222,14 +310,16 @@ async fn limits_that_the_engine_tells_in_an_event() {
     }
     // Answers without such an event, and answers cut off after their last event, end as before.
     for rest in [Script::end as Rest, Script::rst] {
-        let script =
-            rest(Script::new().raw(plain).ev(&envelope("created", "in_progress", "")).ev(&envelope(
-                "completed",
-                "completed",
-                ITEM,
-            )));
-        let request = prompt("text", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
-        let events = events(&World::answer(script, native().args(&["--store", "off"]), &request).await);
+        let script = rest(
+            Script::new()
+                .raw(plain)
+                .ev(&envelope("created", "in_progress", ""))
+                .ev(&envelope("completed", "completed", ITEM)),
+        );
+        let request =
+            prompt("text", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
+        let events =
+            events(&World::answer(script, native().args(&["--store", "off"]), &request).await);
         assert_eq!(events.last().unwrap()["type"], "response.completed");
     }
 }
@@ -244,7 +334,9 @@ async fn messages_that_the_client_asks_for_come_back() {
         // vLLM's names; a model without its own turns has empty lists (fixtures/vllm/responses-reasoning-whole).
         let usage = r#""usage":{"input_tokens":68,"input_tokens_details":{"cached_tokens":16,"input_tokens_per_turn":[30,38],"cached_tokens_per_turn":[0, 16]},"output_tokens":29,"output_tokens_details":{"reasoning_tokens":14,"tool_output_tokens":3,"output_tokens_per_turn":[9,20],"tool_output_tokens_per_turn":[]},"total_tokens":97},"input_messages":[{"role":"user", "content":"a \u00e9"}],"output_messages":[{"type":"raw_message_tokens","message":"Hi","tokens":[1,2]}]"#;
         let ended = |kind: &str| {
-            envelope(kind, "completed", ITEM).replace(r#""usage":null"#, usage).replace("resp_9", &id)
+            envelope(kind, "completed", ITEM)
+                .replace(r#""usage":null"#, usage)
+                .replace("resp_9", &id)
         };
         match attempt.text().contains(r#""stream":true"#) {
             true => {
@@ -252,7 +344,11 @@ async fn messages_that_the_client_asks_for_come_back() {
                     r#""usage":null"#,
                     r#""usage":null,"input_messages":null,"output_messages":null"#,
                 );
-                Script::new().head_sse().ev(&unended).ev(&ended("completed")).end()
+                Script::new()
+                    .head_sse()
+                    .ev(&unended)
+                    .ev(&ended("completed"))
+                    .end()
             }
             false => Script::ok(ended("")),
         }
@@ -260,8 +356,14 @@ async fn messages_that_the_client_asks_for_come_back() {
     let world = World::start(engine.await, native()).await;
     let mut schemas = Schemas::load();
     let asked = r#","enable_response_messages":true"#;
-    for (more, is_asked) in [(asked, true), ("", false), (r#","enable_response_messages":false"#, false)] {
-        let answer = world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await;
+    for (more, is_asked) in [
+        (asked, true),
+        ("", false),
+        (r#","enable_response_messages":false"#, false),
+    ] {
+        let answer = world
+            .request(&prompt("text", &format!(r#"{more},"stream":true"#)))
+            .await;
         let streamed = events(&answer);
         assert!(streamed[0]["response"].get("input_messages").is_none());
         let whole = object(&world.request(&prompt("text", more)).await);
@@ -271,10 +373,14 @@ async fn messages_that_the_client_asks_for_come_back() {
             let mut input = json!({"cached_tokens": 16, "cache_write_tokens": 0});
             let mut output = json!({"reasoning_tokens": 14});
             if is_asked {
-                (input["input_tokens_per_turn"], input["cached_tokens_per_turn"]) =
-                    (json!([30, 38]), json!([0, 16]));
-                (output["output_tokens_per_turn"], output["tool_output_tokens_per_turn"]) =
-                    (json!([9, 20]), json!([]));
+                (
+                    input["input_tokens_per_turn"],
+                    input["cached_tokens_per_turn"],
+                ) = (json!([30, 38]), json!([0, 16]));
+                (
+                    output["output_tokens_per_turn"],
+                    output["tool_output_tokens_per_turn"],
+                ) = (json!([9, 20]), json!([]));
             }
             assert_eq!(
                 response["usage"],
@@ -286,10 +392,20 @@ async fn messages_that_the_client_asks_for_come_back() {
             let messages = ["input_messages", "output_messages"].map(|key| response.get(key));
             let read = json!([{"role": "user", "content": "a é"}]);
             let wrote = json!([{"type": "raw_message_tokens", "message": "Hi", "tokens": [1, 2]}]);
-            assert_eq!(messages, if is_asked { [Some(&read), Some(&wrote)] } else { [None, None] });
+            assert_eq!(
+                messages,
+                if is_asked {
+                    [Some(&read), Some(&wrote)]
+                } else {
+                    [None, None]
+                }
+            );
         }
         let last_attempt = world.engine.attempts().pop().unwrap();
-        assert_eq!(last_attempt.text().contains("enable_response_messages"), !more.is_empty());
+        assert_eq!(
+            last_attempt.text().contains("enable_response_messages"),
+            !more.is_empty()
+        );
     }
     world.end().await;
 }
@@ -297,27 +413,40 @@ async fn messages_that_the_client_asks_for_come_back() {
 /// The start and a reload warn once of each option that would read text: nothing reads that of an engine's own Responses.
 #[tokio::test]
 async fn options_that_would_read_its_text_are_warned_of() {
-    const TEXT: &str = "<think>\nHm.\n</think>\n\n<tool_call>\n<function=shell>\n</function>\n</tool_call>";
+    const TEXT: &str =
+        "<think>\nHm.\n</think>\n\n<tool_call>\n<function=shell>\n</function>\n</tool_call>";
     let engine = Engine::answering(|attempt: &Attempt| {
         let item = json!({"type": "message", "id": "x", "content": [{"type": "output_text", "text": TEXT}]});
         match attempt.text().contains(r#""stream":true"#) {
-            true => Script::new().head_sse().ev(&envelope("completed", "completed", &item.to_string())).end(),
+            true => Script::new()
+                .head_sse()
+                .ev(&envelope("completed", "completed", &item.to_string()))
+                .end(),
             false => {
-                let whole = envelope("", "completed", &item.to_string()).replace("resp_9", "resp_8");
+                let whole =
+                    envelope("", "completed", &item.to_string()).replace("resp_9", "resp_8");
                 Script::ok(&whole)
             }
         }
     });
-    let reads = |parser: &str| format!("responses = \"native\"\nwire = {{ parser = \"{parser}\" }}");
+    let reads =
+        |parser: &str| format!("responses = \"native\"\nwire = {{ parser = \"{parser}\" }}");
     let world = World::fleet(vec![engine.await], Setup::new(), &[&reads("qwen3_coder")]).await;
     let warning = |of: &str| format!(r#"{of}: no effect on Responses of upstream \"e0\""#);
     let told = world.samewire.logged(&warning(r#""parser"#), 1).await;
     assert!(told[0].contains(r#""level":"WARN""#), "{told:?}");
     let tools = r#","tools":[{"type":"function","name":"shell","parameters":{"type":"object"}}]"#;
-    let streamed = events(&world.request(&prompt("text", &format!(r#"{tools},"stream":true"#))).await);
+    let streamed = events(
+        &world
+            .request(&prompt("text", &format!(r#"{tools},"stream":true"#)))
+            .await,
+    );
     let whole = object(&world.request(&prompt("text", tools)).await);
     for response in [last(&streamed), &whole] {
-        assert_eq!(response["output"][0]["content"][0]["text"], TEXT, "as the warning says");
+        assert_eq!(
+            response["output"][0]["content"][0]["text"], TEXT,
+            "as the warning says"
+        );
     }
     let again = format!(
         "[[upstream]]\nname = \"e0\"\nurl = \"{}\"\nengine = \"vllm\"\n{}\n[[model]]\nname = \"text\"\nwire = {{ think = {{ mode = \"auto\" }} }}\n",
@@ -325,7 +454,14 @@ async fn options_that_would_read_its_text_are_warned_of() {
         reads("auto")
     );
     world.samewire.reconfigure(&again).await;
-    assert_eq!(world.samewire.count_logged("no effect on Responses"), 2, "only the model's is new");
-    world.samewire.logged(&warning(r#""parser, think.mode of model \"text\""#), 1).await;
+    assert_eq!(
+        world.samewire.count_logged("no effect on Responses"),
+        2,
+        "only the model's is new"
+    );
+    world
+        .samewire
+        .logged(&warning(r#""parser, think.mode of model \"text\""#), 1)
+        .await;
     world.end().await;
 }

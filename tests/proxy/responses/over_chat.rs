@@ -21,7 +21,11 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         model: "reason",
-        deltas: &[r#"{"reasoning":"Two and "}"#, r#"{"reasoning":"two."}"#, r#"{"content":"Four."}"#],
+        deltas: &[
+            r#"{"reasoning":"Two and "}"#,
+            r#"{"reasoning":"two."}"#,
+            r#"{"content":"Four."}"#,
+        ],
         message: r#"{"role":"assistant","reasoning":"Two and two.","content":"Four."}"#,
         finish: "stop",
     },
@@ -55,7 +59,10 @@ pub async fn engine() -> Engine {
     let count = AtomicUsize::new(1);
     Engine::answering(move |attempt| {
         let body = attempt.json();
-        let scene = SCENES.iter().find(|scene| body["model"] == scene.model).unwrap();
+        let scene = SCENES
+            .iter()
+            .find(|scene| body["model"] == scene.model)
+            .unwrap();
         let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
         said(scene, &id, body["stream"] == true)
     })
@@ -64,7 +71,11 @@ pub async fn engine() -> Engine {
 
 /// Returns the scene of a model, under this id.
 pub fn scripted(model: &str, id: &str, stream: bool) -> Script {
-    said(SCENES.iter().find(|scene| model == scene.model).unwrap(), id, stream)
+    said(
+        SCENES.iter().find(|scene| model == scene.model).unwrap(),
+        id,
+        stream,
+    )
 }
 
 fn said(scene: &Scene, id: &str, stream: bool) -> Script {
@@ -75,14 +86,21 @@ fn said(scene: &Scene, id: &str, stream: bool) -> Script {
             scene.message, scene.finish
         ));
     }
-    let mut script = Script::new().head_sse().ev(&chunk(id, r#"{"role":"assistant","content":""}"#, "null"));
+    let mut script =
+        Script::new()
+            .head_sse()
+            .ev(&chunk(id, r#"{"role":"assistant","content":""}"#, "null"));
     for delta in scene.deltas {
         script = script.ev(&chunk(id, delta, "null"));
     }
     let last = format!(
         r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"engine-m","choices":[],"usage":{usage}}}"#
     );
-    script.ev(&chunk(id, "{}", &format!("\"{}\"", scene.finish))).ev(&last).done().end()
+    script
+        .ev(&chunk(id, "{}", &format!("\"{}\"", scene.finish)))
+        .ev(&last)
+        .done()
+        .end()
 }
 
 /// Returns a chunk of a chat stream, under this id.
@@ -121,14 +139,24 @@ pub fn events(answer: &Answer) -> Vec<Value> {
 
 /// Parses the data of one event and checks that its type equals its name.
 pub fn event(text: &str) -> Value {
-    let (name, data) = text.split_once("\ndata: ").unwrap_or_else(|| panic!("{text}"));
+    let (name, data) = text
+        .split_once("\ndata: ")
+        .unwrap_or_else(|| panic!("{text}"));
     let data: Value = serde_json::from_str(data).unwrap();
     assert_eq!(name, format!("event: {}", data["type"].as_str().unwrap()));
     data
 }
 
 fn kinds(events: &[Value]) -> Vec<&str> {
-    events.iter().map(|event| event["type"].as_str().unwrap().trim_start_matches("response.")).collect()
+    events
+        .iter()
+        .map(|event| {
+            event["type"]
+                .as_str()
+                .unwrap()
+                .trim_start_matches("response.")
+        })
+        .collect()
 }
 
 /// Returns the response object in the last event.
@@ -140,7 +168,11 @@ pub fn last(events: &[Value]) -> &Value {
 async fn text_in_events_and_as_one_object() {
     let world = World::start(engine(), Setup::new()).await;
     let more = r#","instructions":"Be \u0062rief.","max_output_tokens":7,"temperature":1,"metadata":{"a":"b"},"user":"u","reasoning":{"effort":"low"}"#;
-    let streamed = events(&world.request(&prompt("text", &format!(r#"{more},"stream":true"#))).await);
+    let streamed = events(
+        &world
+            .request(&prompt("text", &format!(r#"{more},"stream":true"#)))
+            .await,
+    );
     assert_eq!(
         kinds(&streamed),
         [
@@ -166,8 +198,18 @@ async fn text_in_events_and_as_one_object() {
             json!({"input_tokens":9,"input_tokens_details":{"cached_tokens":8,"cache_write_tokens":0},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":13})
         );
         assert_eq!(
-            [&response["status"], &response["store"], &response["metadata"], &response["instructions"]],
-            [&json!("completed"), &json!(true), &json!({"a":"b"}), &json!("Be brief.")]
+            [
+                &response["status"],
+                &response["store"],
+                &response["metadata"],
+                &response["instructions"]
+            ],
+            [
+                &json!("completed"),
+                &json!(true),
+                &json!({"a":"b"}),
+                &json!("Be brief.")
+            ]
         );
     }
     assert_eq!(whole["output"][0]["content"], last["output"][0]["content"]);
@@ -178,15 +220,26 @@ async fn text_in_events_and_as_one_object() {
         )
     };
     let streaming = body(r#","stream":true,"stream_options":{"include_usage":true}"#);
-    assert_eq!([attempts[0].text(), attempts[1].text()], [streaming.as_str(), body("").as_str()]);
-    assert!(attempts.iter().all(|attempt| attempt.target == "/v1/chat/completions"));
+    assert_eq!(
+        [attempts[0].text(), attempts[1].text()],
+        [streaming.as_str(), body("").as_str()]
+    );
+    assert!(
+        attempts
+            .iter()
+            .all(|attempt| attempt.target == "/v1/chat/completions")
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn calls_come_back_as_what_was_offered() {
     let world = World::start(engine(), Setup::new()).await;
-    let streamed = events(&world.request(&prompt("tools", &format!(r#",{TOOLS},"stream":true"#))).await);
+    let streamed = events(
+        &world
+            .request(&prompt("tools", &format!(r#",{TOOLS},"stream":true"#)))
+            .await,
+    );
     let whole = object(&world.request(&prompt("tools", &format!(",{TOOLS}"))).await);
     for response in [last(&streamed), &whole] {
         let mut output = response["output"].as_array().unwrap().clone();
@@ -210,20 +263,41 @@ async fn calls_come_back_as_what_was_offered() {
             ]
         );
     }
-    let custom = kinds(&streamed).into_iter().filter(|kind| kind.starts_with("custom_tool_call_input"));
-    assert_eq!(custom.collect::<Vec<_>>(), ["custom_tool_call_input.delta", "custom_tool_call_input.done"]);
+    let custom = kinds(&streamed)
+        .into_iter()
+        .filter(|kind| kind.starts_with("custom_tool_call_input"));
+    assert_eq!(
+        custom.collect::<Vec<_>>(),
+        [
+            "custom_tool_call_input.delta",
+            "custom_tool_call_input.done"
+        ]
+    );
     let sent = world.engine.attempts()[0].json();
-    let names: Vec<_> =
-        sent["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
+    let names: Vec<_> = sent["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["function"]["name"])
+        .collect();
     assert_eq!(names, ["weather", "patch", "crm__find"]);
-    assert_eq!(sent["tools"][1]["function"]["parameters"]["required"], json!(["input"]));
+    assert_eq!(
+        sent["tools"][1]["function"]["parameters"]["required"],
+        json!(["input"])
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn reasoning_is_an_item_before_the_message() {
-    let streamed =
-        events(&World::answer(engine(), Setup::new(), &prompt("reason", r#","stream":true"#)).await);
+    let streamed = events(
+        &World::answer(
+            engine(),
+            Setup::new(),
+            &prompt("reason", r#","stream":true"#),
+        )
+        .await,
+    );
     let expected = [
         "created",
         "in_progress",
@@ -275,19 +349,32 @@ async fn reasoning_comes_as_a_summary() {
         };
         let world = World::start(engine(), setup).await;
         let whole = world.request(&prompt("reason", word)).await.json();
-        let streamed = events(&world.request(&prompt("reason", &format!(r#"{word},"stream":true"#))).await);
+        let streamed = events(
+            &world
+                .request(&prompt("reason", &format!(r#"{word},"stream":true"#)))
+                .await,
+        );
         for object in [&whole, last(&streamed)] {
             let item = &object["output"][0];
             assert_eq!(item["content"][0]["text"], "Two and two.", "{what}: {item}");
-            let summary = if summarised { json!("Two and two.") } else { Value::Null };
+            let summary = if summarised {
+                json!("Two and two.")
+            } else {
+                Value::Null
+            };
             assert_eq!(item["summary"][0]["text"], summary, "{what}: {item}");
         }
-        let deltas = kinds(&streamed).iter().filter(|kind| **kind == "reasoning_summary_text.delta").count();
+        let deltas = kinds(&streamed)
+            .iter()
+            .filter(|kind| **kind == "reasoning_summary_text.delta")
+            .count();
         assert_eq!(deltas, if summarised { 2 } else { 0 }, "{what}");
         world.end().await;
     }
     let world = World::start(engine(), Setup::new().set("responses_reasoning=none")).await;
-    let answer = world.request(&prompt("reason", r#","reasoning":{"summary":"auto"}"#)).await;
+    let answer = world
+        .request(&prompt("reason", r#","reasoning":{"summary":"auto"}"#))
+        .await;
     assert!(!answer.text().contains("Two and two."), "{}", answer.text());
     world.end().await;
 }
@@ -298,7 +385,11 @@ async fn completed_at_is_the_time_of_the_end() {
     let gate = Gate::default();
     let slow = Script::new()
         .head_sse()
-        .ev(&chunk("chatcmpl-2", r#"{"role":"assistant","content":"a"}"#, "null"))
+        .ev(&chunk(
+            "chatcmpl-2",
+            r#"{"role":"assistant","content":"a"}"#,
+            "null",
+        ))
         .wait(&gate)
         .ev(&chunk("chatcmpl-2", "{}", "\"stop\""))
         .done()
@@ -307,7 +398,12 @@ async fn completed_at_is_the_time_of_the_end() {
     let ahead = r#"{"id":"chatcmpl-3","object":"chat.completion","created":99999999999,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
     let scripts = vec![slow, Script::ok(ahead)];
     let world = World::start(Engine::in_turn(scripts), Setup::new()).await;
-    let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seconds = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
     let mut client = world.begin(&prompt("m", r#","stream":true"#)).await;
     let begun = seconds();
     // Waits until the clock shows another second.
@@ -318,11 +414,25 @@ async fn completed_at_is_the_time_of_the_end() {
     gate.open();
     let mut all = Vec::new();
     while let Some(text) = client.event().await {
-        all.extend(Some(text).filter(|text| !text.starts_with(':')).map(|text| event(&text)));
+        all.extend(
+            Some(text)
+                .filter(|text| !text.starts_with(':'))
+                .map(|text| event(&text)),
+        );
     }
     let completed = last(&all)["completed_at"].as_u64().unwrap();
-    assert!((released..=seconds()).contains(&completed), "{completed}, released at {released}");
-    let stored = object(&world.get(&format!("/v1/responses/{}", last(&all)["id"].as_str().unwrap())).await);
+    assert!(
+        (released..=seconds()).contains(&completed),
+        "{completed}, released at {released}"
+    );
+    let stored = object(
+        &world
+            .get(&format!(
+                "/v1/responses/{}",
+                last(&all)["id"].as_str().unwrap()
+            ))
+            .await,
+    );
     assert_eq!(stored["completed_at"], completed);
     let whole = object(&world.request(&prompt("m", "")).await);
     assert_eq!(whole["created_at"], 99_999_999_999_u64);
@@ -338,7 +448,10 @@ async fn a_limit_makes_an_incomplete_response() {
     let whole = object(&world.request(&prompt("limit", "")).await);
     for response in [last(&streamed), &whole] {
         assert_eq!(response["status"], "incomplete");
-        assert_eq!(response["incomplete_details"], json!({"reason":"max_output_tokens"}));
+        assert_eq!(
+            response["incomplete_details"],
+            json!({"reason":"max_output_tokens"})
+        );
         assert_eq!(response["output"][0]["status"], "incomplete");
         assert_eq!(response["completed_at"], Value::Null);
         assert_eq!(response["usage"]["total_tokens"], 13);
@@ -348,7 +461,8 @@ async fn a_limit_makes_an_incomplete_response() {
 
 #[tokio::test]
 async fn what_fails_before_the_first_event_is_an_http_error() {
-    let error = r#"{"error":{"message":"too busy","type":"RateLimitError","param":null,"code":429}}"#;
+    let error =
+        r#"{"error":{"message":"too busy","type":"RateLimitError","param":null,"code":429}}"#;
     let by_status = || Script::new().json("429 Too Many Requests", error);
     let by_event = || Script::new().head_sse().ev(error).done().end();
     let scripts = vec![by_status(), by_status(), by_event()];
@@ -365,10 +479,12 @@ async fn what_fails_before_the_first_event_is_an_http_error() {
 async fn what_fails_in_the_stream_is_told_twice_and_stored() {
     let begun = |id: &str| {
         let role = chunk(id, r#"{"role":"assistant","content":""}"#, "null");
-        Script::new().head_sse().ev(&role).ev(&chunk(id, r#"{"content":"Half"}"#, "null"))
+        Script::new()
+            .head_sse()
+            .ev(&role)
+            .ev(&chunk(id, r#"{"content":"Half"}"#, "null"))
     };
-    let error =
-        r#"{"error":{"message":"out of memory","type":"InternalServerError","param":null,"code":500}}"#;
+    let error = r#"{"error":{"message":"out of memory","type":"InternalServerError","param":null,"code":500}}"#;
     let scripts = vec![
         begun("chatcmpl-1").ev(error).done().end(),
         begun("chatcmpl-2").end(),
@@ -384,13 +500,19 @@ async fn what_fails_in_the_stream_is_told_twice_and_stored() {
     ] {
         let streamed = events(&world.request(&prompt("m", r#","stream":true"#)).await);
         let all = kinds(&streamed);
-        assert_eq!(all[all.len() - 3..], ["output_text.delta", "error", "failed"]);
+        assert_eq!(
+            all[all.len() - 3..],
+            ["output_text.delta", "error", "failed"]
+        );
         let error = &streamed[streamed.len() - 2];
         assert_eq!([&error["code"], &error["error"]["code"]], [code, code]);
         assert_eq!(error["message"], error["error"]["message"]);
         let response = last(&streamed);
         assert_eq!([&response["id"], &response["status"]], [id, "failed"]);
-        assert_eq!(response["error"], json!({"code":"server_error","message":error["message"]}));
+        assert_eq!(
+            response["error"],
+            json!({"code":"server_error","message":error["message"]})
+        );
         assert_eq!(response["output"][0]["status"], "incomplete");
         let stored = object(&world.get(&format!("/v1/responses/{id}")).await);
         assert_eq!(&stored, response);
@@ -402,13 +524,19 @@ async fn what_fails_in_the_stream_is_told_twice_and_stored() {
 async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
     let gate = Gate::default();
     let role = chunk("chatcmpl-2", r#"{"role":"assistant","content":""}"#, "null");
-    let error = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
+    let error =
+        r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
     let scripts = vec![
         Script::new().head_sse().wait(&gate).ev(error).done().end(),
         Script::new().head_sse().ev(&role).wait(&gate).end(),
-        Script::new().wait(&gate).json("429 Too Many Requests", error),
+        Script::new()
+            .wait(&gate)
+            .json("429 Too Many Requests", error),
     ];
-    let (n, setup) = (scripts.len(), Setup::new().set("commit_after_seconds=1").allow_errors());
+    let (n, setup) = (
+        scripts.len(),
+        Setup::new().set("commit_after_seconds=1").allow_errors(),
+    );
     let world = World::start(Engine::in_turn(scripts), setup).await;
     let mut clients = Vec::new();
     for at in 0..n {
@@ -424,14 +552,29 @@ async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
     for client in &mut clients {
         let mut all = Vec::new();
         while let Some(text) = client.event().await {
-            all.extend(Some(text).filter(|text| !text.starts_with(':')).map(|text| event(&text)));
+            all.extend(
+                Some(text)
+                    .filter(|text| !text.starts_with(':'))
+                    .map(|text| event(&text)),
+            );
         }
         assert_eq!(kinds(&all), ["created", "in_progress", "error", "failed"]);
-        assert!(all.iter().enumerate().all(|(at, event)| event["sequence_number"] == at), "{all:?}");
+        assert!(
+            all.iter()
+                .enumerate()
+                .all(|(at, event)| event["sequence_number"] == at),
+            "{all:?}"
+        );
         let id = last(&all)["id"].as_str().unwrap();
-        assert!(id.len() > "resp_".len() && id == all[0]["response"]["id"], "{id}");
+        assert!(
+            id.len() > "resp_".len() && id == all[0]["response"]["id"],
+            "{id}"
+        );
         assert!(["asked", "engine-m"].contains(&last(&all)["model"].as_str().unwrap()));
-        assert_eq!(&object(&world.get(&format!("/v1/responses/{id}")).await), last(&all));
+        assert_eq!(
+            &object(&world.get(&format!("/v1/responses/{id}")).await),
+            last(&all)
+        );
     }
     world.end().await;
 }
@@ -440,7 +583,11 @@ async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
 async fn a_client_that_leaves_stops_the_engine_and_leaves_nothing() {
     let begun = Script::new()
         .head_sse()
-        .ev(&chunk("chatcmpl-1", r#"{"role":"assistant","content":""}"#, "null"))
+        .ev(&chunk(
+            "chatcmpl-1",
+            r#"{"role":"assistant","content":""}"#,
+            "null",
+        ))
         .ev(&chunk("chatcmpl-1", r#"{"content":"Half"}"#, "null"))
         .hang();
     let whole = Script::new()
@@ -454,9 +601,15 @@ async fn a_client_that_leaves_stops_the_engine_and_leaves_nothing() {
         }
         until("the engine has answered", || world.engine.written(n) > 0).await;
         client.leave(CloseKind::Fin);
-        until("the engine sees the close", || world.engine.closed(n).is_some()).await;
+        until("the engine sees the close", || {
+            world.engine.closed(n).is_some()
+        })
+        .await;
     }
-    assert_eq!(world.get("/v1/responses/resp_1").await.failure(), "404 invalid_request_error");
+    assert_eq!(
+        world.get("/v1/responses/resp_1").await.failure(),
+        "404 invalid_request_error"
+    );
     world.end().await;
 }
 
@@ -469,14 +622,25 @@ async fn dialects_are_chosen_by_a_header() {
         ("openresponses", "event: response.reasoning.delta\n", true),
         ("codex-legacy", "event: response.reasoning.delta\n", false),
     ] {
-        let answer =
-            world.request(&request.clone().header("x-samewire-dialect", dialect)).await.with_status(200);
+        let answer = world
+            .request(&request.clone().header("x-samewire-dialect", dialect))
+            .await
+            .with_status(200);
         assert!(answer.text().contains(has), "{dialect}: {}", answer.text());
-        assert_eq!(answer.text().ends_with("\n\ndata: [DONE]\n\n"), ends, "{dialect}");
-        let canonical = answer.text().contains("event: response.reasoning_text.delta\n");
+        assert_eq!(
+            answer.text().ends_with("\n\ndata: [DONE]\n\n"),
+            ends,
+            "{dialect}"
+        );
+        let canonical = answer
+            .text()
+            .contains("event: response.reasoning_text.delta\n");
         assert_eq!(canonical, dialect != "openresponses", "{dialect}");
     }
-    let answer = world.request(&request.header("x-samewire-dialect", "OpenAI")).await.with_status(400);
+    let answer = world
+        .request(&request.header("x-samewire-dialect", "OpenAI"))
+        .await
+        .with_status(400);
     assert_eq!(answer.fault().param.as_deref(), Some("x-samewire-dialect"));
     world.end_after(3).await;
 }
@@ -487,15 +651,29 @@ async fn what_is_left_out_is_named() {
     let tools = r#","tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"mcp","server_label":"x"}]"#;
     let answer = world.request(&prompt("text", tools)).await;
     let response = object(&answer);
-    assert_eq!(answer.head.header("x-samewire-dropped"), Some("tools[0].web_search,tools[2].mcp"));
+    assert_eq!(
+        answer.head.header("x-samewire-dropped"),
+        Some("tools[0].web_search,tools[2].mcp")
+    );
     assert_eq!(response["tools"].as_array().unwrap().len(), 1);
     let sent = world.engine.attempts()[0].json();
     assert_eq!(sent["tools"].as_array().unwrap().len(), 1);
     let many = vec![r#"{"type":"web_search"}"#; 1024].join(",");
-    let answer = world.request(&prompt("text", &format!(r#","tools":[{many}]"#))).await;
+    let answer = world
+        .request(&prompt("text", &format!(r#","tools":[{many}]"#)))
+        .await;
     let named = answer.head.header("x-samewire-dropped").unwrap();
-    assert!(named.len() <= 4096, "clients take heads of 16 KiB: {}", named.len());
-    assert!(object(&world.request(&prompt("text", "")).await)["tools"].as_array().unwrap().is_empty());
+    assert!(
+        named.len() <= 4096,
+        "clients take heads of 16 KiB: {}",
+        named.len()
+    );
+    assert!(
+        object(&world.request(&prompt("text", "")).await)["tools"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
     world.end().await;
 }
 
@@ -584,10 +762,16 @@ async fn limits_are_told_in_the_older_events() {
     };
     let without = head.replace("x-ratelimit-remaining-requests: 45\r\n", "");
     let scripts = vec![answer(head), answer(head), answer(&without)];
-    let world = World::start(Engine::in_turn(scripts), Setup::new().args(&["--store", "off"])).await;
+    let world = World::start(
+        Engine::in_turn(scripts),
+        Setup::new().args(&["--store", "off"]),
+    )
+    .await;
     let legacy = prompt("m", r#","stream":true"#).header("x-samewire-dialect", "codex-legacy");
     let told = events(&world.request(&legacy).await);
-    let [before, after] = &told[told.len() - 2..] else { panic!("{told:?}") };
+    let [before, after] = &told[told.len() - 2..] else {
+        panic!("{told:?}")
+    };
     assert_eq!(before["type"], "response.completed");
     let number = told.len() - 1;
     assert_eq!(
@@ -595,7 +779,10 @@ async fn limits_are_told_in_the_older_events() {
         json!({"type":"response.rate_limits.updated","sequence_number":number,"response":{"id":"resp_1"},"limits":{"primary":{"used_percent":25,"window_minutes":1}}})
     );
     for request in [prompt("m", r#","stream":true"#), legacy] {
-        assert_eq!(events(&world.request(&request).await).last().unwrap()["type"], "response.completed");
+        assert_eq!(
+            events(&world.request(&request).await).last().unwrap()["type"],
+            "response.completed"
+        );
     }
     world.end().await;
 }

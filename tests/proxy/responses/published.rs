@@ -36,7 +36,10 @@ async fn what_is_made_and_stored() {
     let tools = TOOLS.replace(r#""name":"crm""#, r#""name":"crm","description":"d""#);
     for model in ["text", "reason", "tools", "limit"] {
         for more in ["", r#","stream":true"#] {
-            let body = format!(r#""model":"{model}","input":{},{tools}{more}"#, every_item());
+            let body = format!(
+                r#""model":"{model}","input":{},{tools}{more}"#,
+                every_item()
+            );
             let answer = world.request(&ask(&body)).await;
             let made = if more.is_empty() {
                 object(&answer)
@@ -53,14 +56,21 @@ async fn what_is_made_and_stored() {
                 object(&world.request(&items).await)
             };
             let list = items("?order=asc").await;
-            assert_eq!(list["data"].as_array().unwrap().len(), every_item().as_array().unwrap().len());
+            assert_eq!(
+                list["data"].as_array().unwrap().len(),
+                every_item().as_array().unwrap().len()
+            );
             good(schemas.list("ResponseItemList", &list));
             let after = format!("?after={}", list["first_id"].as_str().unwrap());
             good(schemas.list("ResponseItemList", &items(&after).await));
         }
     }
     for departure in ["CustomToolCall status", "ResponseItemList first_id"] {
-        assert!(schemas.met.contains(departure), "nothing shows {departure}: {:?}", schemas.met);
+        assert!(
+            schemas.met.contains(departure),
+            "nothing shows {departure}: {:?}",
+            schemas.met
+        );
     }
     world.end().await;
 }
@@ -121,21 +131,30 @@ async fn what_is_told_of_conversations() {
     let post = async |path: &str, body: Value| object(&world.post(path, body.to_string()).await);
     let get = async |path: &str| object(&world.get(path).await);
     let items: Vec<_> = every_item().as_array().unwrap().clone();
-    let made = post("/v1/conversations", json!({"items": items[..6], "metadata": {"a": "b"}})).await;
+    let made = post(
+        "/v1/conversations",
+        json!({"items": items[..6], "metadata": {"a": "b"}}),
+    )
+    .await;
     good(schemas.check("ConversationResource", &made));
     let path = format!("/v1/conversations/{}", made["id"].as_str().unwrap());
-    good(
-        schemas.list(
-            "ConversationItemList",
-            &post(&format!("{path}/items"), json!({"items": items[6..]})).await,
-        ),
-    );
-    good(schemas.check("ConversationResource", &post(&path, json!({"metadata": {}})).await));
+    good(schemas.list(
+        "ConversationItemList",
+        &post(&format!("{path}/items"), json!({"items": items[6..]})).await,
+    ));
+    good(schemas.check(
+        "ConversationResource",
+        &post(&path, json!({"metadata": {}})).await,
+    ));
     good(schemas.check("ConversationResource", &get(&path).await));
     let list = get(&format!("{path}/items?order=asc")).await;
     assert_eq!(list["data"].as_array().unwrap().len(), items.len());
     good(schemas.list("ConversationItemList", &list));
-    let made = post("/v1/responses", json!({"model": "m", "input": "x", "conversation": made["id"]})).await;
+    let made = post(
+        "/v1/responses",
+        json!({"model": "m", "input": "x", "conversation": made["id"]}),
+    )
+    .await;
     good(schemas.response(&made));
     let item = format!("{path}/items/{}", list["first_id"].as_str().unwrap());
     good(schemas.check("ConversationItem", &get(&item).await));
@@ -144,9 +163,15 @@ async fn what_is_told_of_conversations() {
     let gone = object(&world.request(&Request::new("DELETE", &path)).await);
     good(schemas.check("DeletedConversationResource", &gone));
     let input = json!({"model": "m", "input": items});
-    good(schemas.check("TokenCountsResource", &post("/v1/responses/input_tokens", input).await));
+    good(schemas.check(
+        "TokenCountsResource",
+        &post("/v1/responses/input_tokens", input).await,
+    ));
     // Items of the client stay as it wrote them (4.13): here in the form in which the API lists them.
     let listed = json!({"model": "m", "input": list["data"]});
-    good(schemas.check("CompactResource", &post("/v1/responses/compact", listed).await));
+    good(schemas.check(
+        "CompactResource",
+        &post("/v1/responses/compact", listed).await,
+    ));
     world.end().await;
 }

@@ -23,19 +23,37 @@ pub fn random() -> StdRng {
 /// Returns a request for a background response with this number, which takes the engine this long, or for ever with
 /// `None`.
 pub fn numbered_request(number: usize, takes: Option<Duration>) -> Request {
-    let takes = takes.map_or_else(|| "for ever".to_owned(), |takes| takes.as_millis().to_string());
-    ask(&format!(r#""model":"m","background":true,"input":"{PROMPT} {number} {takes}""#))
+    let takes = takes.map_or_else(
+        || "for ever".to_owned(),
+        |takes| takes.as_millis().to_string(),
+    );
+    ask(&format!(
+        r#""model":"m","background":true,"input":"{PROMPT} {number} {takes}""#
+    ))
 }
 
 fn parse_plan(attempt: &Attempt) -> (usize, Option<Duration>) {
     let (_, behind) = attempt.text().split_once(PROMPT).expect("the prompt");
-    let (number, takes) = behind.split('"').next().unwrap().trim().split_once(' ').unwrap();
-    (number.parse().unwrap(), takes.parse().ok().map(Duration::from_millis))
+    let (number, takes) = behind
+        .split('"')
+        .next()
+        .unwrap()
+        .trim()
+        .split_once(' ')
+        .unwrap();
+    (
+        number.parse().unwrap(),
+        takes.parse().ok().map(Duration::from_millis),
+    )
 }
 
 /// Returns the requests that reached the engine, with their numbers.
 pub fn asked_for(engine: &Engine) -> Vec<(usize, Attempt)> {
-    engine.attempts().into_iter().map(|attempt| (parse_plan(&attempt).0, attempt)).collect()
+    engine
+        .attempts()
+        .into_iter()
+        .map(|attempt| (parse_plan(&attempt).0, attempt))
+        .collect()
 }
 
 /// Starts an engine that takes as long as the request says.
@@ -61,7 +79,11 @@ struct Seen {
 async fn see(proxy: SocketAddr, request: Request) -> Seen {
     let asked = Instant::now();
     let object = object(&request.answer(proxy).await);
-    Seen { asked, told: Instant::now(), object }
+    Seen {
+        asked,
+        told: Instant::now(),
+        object,
+    }
 }
 
 /// Checks that there is exactly one final state, and that every request sent after it was first seen got it, too.
@@ -73,7 +95,12 @@ fn common_end(seen: Vec<Seen>) -> Value {
         if is_over(&other.object) {
             assert_eq!(other.object, first.object);
         } else {
-            assert!(other.asked <= first.told, "{} after {}", other.object, first.object);
+            assert!(
+                other.asked <= first.told,
+                "{} after {}",
+                other.object,
+                first.object
+            );
         }
     }
     first.object.clone()
@@ -90,7 +117,11 @@ async fn check_stored_end(end: &Value, replicas: [SocketAddr; 2]) {
         assert_eq!(object(&at(&id, "").answer(proxy).await), *end);
         let told = follow(proxy, at(&id, "?stream=true")).await;
         assert_eq!(told.last().unwrap()["response"], *end);
-        let last = if end["status"] == "completed" { "response.completed" } else { "response.incomplete" };
+        let last = if end["status"] == "completed" {
+            "response.completed"
+        } else {
+            "response.incomplete"
+        };
         sound(&told, 0, last);
     }
 }
@@ -109,21 +140,40 @@ struct Case {
 
 impl Case {
     fn any(number: usize, random: &mut StdRng) -> Self {
-        let within = |random: &mut StdRng, most| Duration::from_millis(random.random_range(0..most));
+        let within =
+            |random: &mut StdRng, most| Duration::from_millis(random.random_range(0..most));
         // An owner checks every second for cancellations requested elsewhere.
         let takes = (!random.random_ratio(1, 4)).then(|| within(random, 1_300));
         let cancels = (0..random.random_range(1..4)).map(|_| {
             let after = takes.is_none() || random.random_ratio(4, 5);
-            let when = after.then(|| if random.random() { Duration::ZERO } else { within(random, 1_000) });
+            let when = after.then(|| {
+                if random.random() {
+                    Duration::ZERO
+                } else {
+                    within(random, 1_000)
+                }
+            });
             (random.random_range(0..2), when)
         });
         let cancels = cancels.collect();
-        let looks = (0..6).map(|_| (random.random_range(0..2), within(random, 2_000))).collect();
-        Self { number, takes, owner: random.random_range(0..2), cancels, reads: looks }
+        let looks = (0..6)
+            .map(|_| (random.random_range(0..2), within(random, 2_000)))
+            .collect();
+        Self {
+            number,
+            takes,
+            owner: random.random_range(0..2),
+            cancels,
+            reads: looks,
+        }
     }
 
     async fn play(&self, replicas: [SocketAddr; 2]) -> Value {
-        let begun = object(&numbered_request(self.number, self.takes).answer(replicas[self.owner]).await);
+        let begun = object(
+            &numbered_request(self.number, self.takes)
+                .answer(replicas[self.owner])
+                .await,
+        );
         let id = id(&begun);
         let cancels = self.cancels.iter().map(|(by, when)| {
             let (id, by) = (&id, replicas[*by]);
@@ -144,8 +194,10 @@ impl Case {
                 see(by, at(id, "")).await
             }
         });
-        let (mut seen, looked) =
-            tokio::join!(futures::future::join_all(cancels), futures::future::join_all(looks));
+        let (mut seen, looked) = tokio::join!(
+            futures::future::join_all(cancels),
+            futures::future::join_all(looks)
+        );
         seen.extend(looked);
         let end = common_end(seen);
         check_stored_end(&end, replicas).await;
@@ -174,7 +226,9 @@ async fn fault_c43_cancels_race_on_two_replicas() {
     let world = World::start(timed_engine(), setup.clone()).await;
     let other = another(&world, &setup).await;
     let replicas = [world.proxy(), other.proxy];
-    let cases: Vec<_> = (0..CASES).map(|number| Case::any(number, &mut random)).collect();
+    let cases: Vec<_> = (0..CASES)
+        .map(|number| Case::any(number, &mut random))
+        .collect();
     let played = cases.iter().map(|case| case.play(replicas));
     let ends: Vec<_> = futures::stream::iter(played).buffered(32).collect().await;
     let closed = at_rest(&world.engine, CASES).await;
@@ -184,13 +238,19 @@ async fn fault_c43_cancels_race_on_two_replicas() {
             "cancelled" => counts[0] += 1,
             "completed" => {
                 counts[1] += 1;
-                assert!(closed[case.number] == Some(false) && case.takes.is_some(), "{end}");
+                assert!(
+                    closed[case.number] == Some(false) && case.takes.is_some(),
+                    "{end}"
+                );
             }
             other => panic!("{other}"),
         }
         assert_eq!(object(&at(&id(end), "").answer(replicas[0]).await), *end);
     }
-    assert!(counts.iter().all(|count| *count > CASES / 10), "cancelled, completed: {counts:?}");
+    assert!(
+        counts.iter().all(|count| *count > CASES / 10),
+        "cancelled, completed: {counts:?}"
+    );
     world.end().await;
 }
 
@@ -208,16 +268,28 @@ async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     let mut ends = Vec::new();
     for round in 0..ROUNDS {
         ends.extend(
-            stands_still(round * EACH..(round + 1) * EACH, &owner, [world.proxy(), third.proxy], &mut random)
-                .await,
+            stands_still(
+                round * EACH..(round + 1) * EACH,
+                &owner,
+                [world.proxy(), third.proxy],
+                &mut random,
+            )
+            .await,
         );
     }
     at_rest(&world.engine, ROUNDS * EACH).await;
     for end in &ends {
         check_stored_end(end, [owner.proxy, third.proxy]).await;
     }
-    let cancelled = ends.iter().filter(|end| end["status"] == "cancelled").count();
-    assert!(cancelled > ends.len() / 10 && cancelled < ends.len(), "{cancelled} of {} cancelled", ends.len());
+    let cancelled = ends
+        .iter()
+        .filter(|end| end["status"] == "cancelled")
+        .count();
+    assert!(
+        cancelled > ends.len() / 10 && cancelled < ends.len(),
+        "{cancelled} of {} cancelled",
+        ends.len()
+    );
     world.end().await;
 }
 
@@ -227,11 +299,14 @@ async fn stands_still(
     others: [SocketAddr; 2],
     random: &mut StdRng,
 ) -> Vec<Value> {
-    let within = |random: &mut StdRng, from, most| Duration::from_millis(random.random_range(from..most));
+    let within =
+        |random: &mut StdRng, from, most| Duration::from_millis(random.random_range(from..most));
     let mut ids = Vec::new();
     for number in numbers {
         let takes = (!random.random_ratio(1, 4)).then(|| within(random, 0, 1_500));
-        ids.push(id(&object(&numbered_request(number, takes).answer(owner.proxy).await)));
+        ids.push(id(&object(
+            &numbered_request(number, takes).answer(owner.proxy).await,
+        )));
     }
     tokio::time::sleep(within(random, 0, 500)).await;
     owner.signal("STOP");
@@ -242,7 +317,12 @@ async fn stands_still(
         tokio::time::sleep(wait).await;
         let [a, b] = others.map(|by| see(by, cancel(id)));
         let (a, b) = tokio::join!(a, b);
-        assert!(is_over(&a.object) && is_over(&b.object), "{} {}", a.object, b.object);
+        assert!(
+            is_over(&a.object) && is_over(&b.object),
+            "{} {}",
+            a.object,
+            b.object
+        );
         let late = a.asked.elapsed();
         // A lease would have expired after ten seconds at the earliest; half of that may be needed if the owner is
         // suspended within a transaction.

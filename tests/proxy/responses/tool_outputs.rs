@@ -9,7 +9,11 @@ pub(super) fn hand_in(id: &str, body: &str) -> Request {
 
 /// Creates a response with the three tool calls of the scene and returns its id.
 async fn called(world: &World, more: &str) -> String {
-    let response = object(&world.request(&prompt("tools", &format!(",{TOOLS}{more}"))).await);
+    let response = object(
+        &world
+            .request(&prompt("tools", &format!(",{TOOLS}{more}")))
+            .await,
+    );
     response["id"].as_str().unwrap().to_owned()
 }
 
@@ -18,8 +22,16 @@ const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},
 fn waits(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.head.status, 202, "{}", answer.text());
     let body = answer.json();
-    assert_eq!([&body["object"], &body["status"]], ["response.tool_outputs", "waiting"]);
-    body["pending"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()
+    assert_eq!(
+        [&body["object"], &body["status"]],
+        ["response.tool_outputs", "waiting"]
+    );
+    body["pending"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -34,17 +46,29 @@ async fn the_last_output_goes_on() {
     assert!(answer.text().starts_with(&format!(
         r#"{{"object":"response.tool_outputs","response_id":"{id}","status":"waiting","pending":["#
     )));
-    let two =
-        r#"{"tool_outputs":[{"tool_call_id":"call_1","output":[{"type":"output_text","text":"rain"}]}]}"#;
+    let two = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":[{"type":"output_text","text":"rain"}]}]}"#;
     assert_eq!(waits(&world.request(&hand_in(&id, two)).await), ["call_2"]);
-    let three = hand_in(&id, r#"{"tool_call_id":"call_2","output":"done","stream":true}"#);
+    let three = hand_in(
+        &id,
+        r#"{"tool_call_id":"call_2","output":"done","stream":true}"#,
+    );
     let told = events(&world.request(&three).await);
     let response = last(&told);
     assert_eq!(response["previous_response_id"], id);
     assert_ne!(response["id"], id);
     assert_eq!(
-        [&response["metadata"], &response["temperature"], &response["instructions"], &response["user"]],
-        [&json!({"a":"b"}), &json!(0.5), &json!("Be brief."), &Value::Null]
+        [
+            &response["metadata"],
+            &response["temperature"],
+            &response["instructions"],
+            &response["user"]
+        ],
+        [
+            &json!({"a":"b"}),
+            &json!(0.5),
+            &json!("Be brief."),
+            &Value::Null
+        ]
     );
     let attempts = world.engine.attempts();
     let sent = attempts[1].json();
@@ -54,21 +78,45 @@ async fn the_last_output_goes_on() {
         .iter()
         .map(|message| message["role"].as_str().unwrap())
         .collect();
-    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "tool"]);
+    assert_eq!(
+        roles,
+        ["system", "user", "assistant", "tool", "tool", "tool"]
+    );
     let tools: Vec<_> = sent["messages"].as_array().unwrap()[3..]
         .iter()
-        .map(|message| (message["tool_call_id"].as_str().unwrap(), message["content"].as_str().unwrap()))
+        .map(|message| {
+            (
+                message["tool_call_id"].as_str().unwrap(),
+                message["content"].as_str().unwrap(),
+            )
+        })
         .collect();
-    assert_eq!(tools, [("call_1", "rain"), ("call_2", "done"), ("call_3", "7")]);
+    assert_eq!(
+        tools,
+        [("call_1", "rain"), ("call_2", "done"), ("call_3", "7")]
+    );
     assert_eq!(sent["max_completion_tokens"], 9);
     assert_eq!(sent["tools"].as_array().unwrap().len(), 3);
     // The input of the response can be read.
-    let items =
-        Request::get(&format!("/v1/responses/{}/input_items?order=asc", response["id"].as_str().unwrap()));
+    let items = Request::get(&format!(
+        "/v1/responses/{}/input_items?order=asc",
+        response["id"].as_str().unwrap()
+    ));
     let items = object(&world.request(&items).await);
-    let kinds: Vec<_> =
-        items["data"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["function_call_output", "custom_tool_call_output", "function_call_output"]);
+    let kinds: Vec<_> = items["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "function_call_output",
+            "custom_tool_call_output",
+            "function_call_output"
+        ]
+    );
     world.end().await;
 }
 
@@ -83,7 +131,13 @@ async fn outputs_that_cannot_be_taken() {
     for (id, body, status, param, code) in [
         ("resp_none", taken, 404, None, None),
         (plain, taken, 400, None, None),
-        (&id, r#"{"tool_call_id":"call_9","output":"x"}"#, 400, Some("tool_call_id"), Some("invalid_value")),
+        (
+            &id,
+            r#"{"tool_call_id":"call_9","output":"x"}"#,
+            400,
+            Some("tool_call_id"),
+            Some("invalid_value"),
+        ),
         (
             &id,
             r#"{"tool_outputs":[{"tool_call_id":"call_2","output":"x"},{"tool_call_id":"call_9","output":"x"}]}"#,
@@ -99,7 +153,13 @@ async fn outputs_that_cannot_be_taken() {
             Some("tool_outputs[1].tool_call_id"),
             Some("conflict"),
         ),
-        (&id, r#"{"tool_call_id":"call_2"}"#, 400, Some("output"), Some("missing_required_parameter")),
+        (
+            &id,
+            r#"{"tool_call_id":"call_2"}"#,
+            400,
+            Some("output"),
+            Some("missing_required_parameter"),
+        ),
         (&id, "{", 400, None, Some("invalid_json")),
     ] {
         let answer = world.request(&hand_in(id, body)).await;
@@ -109,10 +169,14 @@ async fn outputs_that_cannot_be_taken() {
         assert_eq!(error["error"]["code"].as_str(), code, "{body}: {error}");
     }
     // Nothing of the refused outputs was stored.
-    let answer = world.request(&hand_in(&id, r#"{"tool_call_id":"call_3","output":"x"}"#)).await;
+    let answer = world
+        .request(&hand_in(&id, r#"{"tool_call_id":"call_3","output":"x"}"#))
+        .await;
     assert_eq!(waits(&answer), ["call_2"]);
     // Responses of other tenants are not found.
-    let other = hand_in(&id, taken).without("authorization").header("authorization", "Bearer other");
+    let other = hand_in(&id, taken)
+        .without("authorization")
+        .header("authorization", "Bearer other");
     assert_eq!(world.request(&other).await.head.status, 404);
     world.end().await;
 }
@@ -122,13 +186,19 @@ async fn outputs_that_cannot_be_taken() {
 async fn a_failure_gives_the_outputs_back() {
     let scripts = vec![
         scripted("tools", "chatcmpl-1", false),
-        Script::new().json("503 Service Unavailable", r#"{"error":{"message":"busy","code":503}}"#),
+        Script::new().json(
+            "503 Service Unavailable",
+            r#"{"error":{"message":"busy","code":503}}"#,
+        ),
         scripted("text", "chatcmpl-2", false),
     ];
     let world = World::start(Engine::in_turn(scripts), Setup::new().allow_errors()).await;
     let id = called(&world, "").await;
     assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 503);
-    assert_eq!(object(&world.request(&hand_in(&id, ALL)).await)["previous_response_id"], id);
+    assert_eq!(
+        object(&world.request(&hand_in(&id, ALL)).await)["previous_response_id"],
+        id
+    );
     assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 409);
     world.end().await;
 }
@@ -146,7 +216,9 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
     let client = world.send(&hand_in(&id, ALL)).await;
     world.engine.wait_attempts(2).await;
     drop(client);
-    let answer = hand_in(&id, ALL).answer_until(world.proxy(), |answer| answer.head.status != 409).await;
+    let answer = hand_in(&id, ALL)
+        .answer_until(world.proxy(), |answer| answer.head.status != 409)
+        .await;
     assert_eq!(object(&answer)["previous_response_id"], id);
     world.end().await;
 }
@@ -183,10 +255,19 @@ async fn concurrent_outputs_each_count_once() {
 async fn the_accept_header_asks_for_a_stream() {
     let world = World::start(engine(), Setup::new()).await;
     let id = called(&world, "").await;
-    let told = events(&world.request(&hand_in(&id, ALL).header("accept", "text/event-stream")).await);
+    let told = events(
+        &world
+            .request(&hand_in(&id, ALL).header("accept", "text/event-stream"))
+            .await,
+    );
     assert_eq!(last(&told)["status"], "completed");
-    world.request(&Request::new("DELETE", &format!("/v1/responses/{id}"))).await;
+    world
+        .request(&Request::new("DELETE", &format!("/v1/responses/{id}")))
+        .await;
     assert_eq!(world.request(&hand_in(&id, ALL)).await.head.status, 404);
-    assert_eq!(object(&world.request(&ask(r#""model":"text","input":"x""#)).await)["status"], "completed");
+    assert_eq!(
+        object(&world.request(&ask(r#""model":"text","input":"x""#)).await)["status"],
+        "completed"
+    );
     world.end().await;
 }

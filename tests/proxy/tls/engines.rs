@@ -21,7 +21,11 @@ impl Trusted {
     fn new() -> Self {
         let (authority, folder) = (Authority::new("engines"), Folder::new());
         let line = file_key_line("ca_file", &folder.write("ca.crt", &authority.pem()));
-        Self { authority, folder, line }
+        Self {
+            authority,
+            folder,
+            line,
+        }
     }
 
     fn good(&self) -> CertifiedPair {
@@ -39,13 +43,23 @@ async fn behind(engine: &Engine, pair: &CertifiedPair) -> Tunnel {
 
 /// Sends one request and checks the client's answer, and that the engine got the request exactly if it was
 /// answered. Returns the log lines.
-async fn send_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
+async fn send_once(
+    name: &str,
+    engine: Engine,
+    url: &str,
+    lines: &str,
+    served: bool,
+) -> Vec<String> {
     let world = World::start(engine, Setup::new().upstream_at(url, lines).allow_errors()).await;
     let answer = world.request(&Request::plain("")).await;
     if served {
         assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
     } else {
-        assert_eq!(answer.failure(), "502 server_error upstream_unreachable", "{name}");
+        assert_eq!(
+            answer.failure(),
+            "502 server_error upstream_unreachable",
+            "{name}"
+        );
         let text = answer.text().to_lowercase();
         for word in ["certificate", "tls", "localhost", "alert"] {
             assert!(!text.contains(word), "{name}: {text}");
@@ -67,17 +81,42 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
     let trusted = Trusted::new();
     let rows = [
         ("good", trusted.good(), "", None),
-        ("expired", trusted.authority.sign("localhost", -1), "", Some("xpired")),
-        ("wrong name", trusted.authority.sign("other.example", 9), "", Some("not valid for name")),
-        ("self-signed", CertifiedPair::self_signed("localhost"), "", Some("certificate")),
+        (
+            "expired",
+            trusted.authority.sign("localhost", -1),
+            "",
+            Some("xpired"),
+        ),
+        (
+            "wrong name",
+            trusted.authority.sign("other.example", 9),
+            "",
+            Some("not valid for name"),
+        ),
+        (
+            "self-signed",
+            CertifiedPair::self_signed("localhost"),
+            "",
+            Some("certificate"),
+        ),
         (
             "unknown authority",
             Authority::new("strangers").sign("localhost", 9),
             "",
             Some("UnknownIssuer: ca_file must name the authority"),
         ),
-        ("named", trusted.authority.sign("other.example", 9), "server_name = \"other.example\"\n", None),
-        ("wrongly named", trusted.good(), "server_name = \"other.example\"\n", Some("not valid for name")),
+        (
+            "named",
+            trusted.authority.sign("other.example", 9),
+            "server_name = \"other.example\"\n",
+            None,
+        ),
+        (
+            "wrongly named",
+            trusted.good(),
+            "server_name = \"other.example\"\n",
+            Some("not valid for name"),
+        ),
     ];
     for (name, pair, more, refused) in rows {
         let engine = engine().await;
@@ -85,8 +124,14 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
         let lines = format!("{}{more}", trusted.line);
         let logs = send_once(name, engine, &tunnel.url(), &lines, refused.is_none()).await;
         if let Some(why) = refused {
-            let lines: Vec<_> = logs.iter().filter(|line| line.contains(r#""end":"#)).collect();
-            assert!(lines.iter().any(|line| line.contains(why)), "{name}: {lines:#?}");
+            let lines: Vec<_> = logs
+                .iter()
+                .filter(|line| line.contains(r#""end":"#))
+                .collect();
+            assert!(
+                lines.iter().any(|line| line.contains(why)),
+                "{name}: {lines:#?}"
+            );
         }
     }
 }
@@ -98,7 +143,13 @@ async fn fault_u05_an_engine_that_is_its_own_authority() {
     for (name, host, days, is_named, refused) in [
         ("good", "localhost", 9, true, None),
         ("expired", "localhost", -1, true, Some("xpired")),
-        ("wrong name", "other.example", 9, true, Some("not valid for name")),
+        (
+            "wrong name",
+            "other.example",
+            9,
+            true,
+            Some("not valid for name"),
+        ),
         ("unknown", "localhost", 9, false, Some("certificate")),
     ] {
         let own = Authority::for_host(host, days);
@@ -108,7 +159,10 @@ async fn fault_u05_an_engine_that_is_its_own_authority() {
         let engine = engine().await;
         let tunnel = behind(&engine, &own.own()).await;
         let logs = send_once(name, engine, &tunnel.url(), &line, refused.is_none()).await;
-        assert!(refused.is_none_or(|why| logged(&logs, why)), "{name}: {logs:#?}");
+        assert!(
+            refused.is_none_or(|why| logged(&logs, why)),
+            "{name}: {logs:#?}"
+        );
     }
 }
 
@@ -134,37 +188,65 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     let hello =
         b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\x00\x00\x2f\x00";
     let rows: [(&str, &'static [u8]); 5] = [
-        ("an alert of an old version", b"\x15\x03\x01\x00\x02\x02\x46"),
+        (
+            "an alert of an old version",
+            b"\x15\x03\x01\x00\x02\x02\x46",
+        ),
         ("an old version", hello),
-        ("HTTP", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}"),
+        (
+            "HTTP",
+            b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}",
+        ),
         ("garbage", &[0xff; 64]),
         ("nothing", b""),
     ];
     for (name, words) in rows {
         let (port, task) = fixed_reply_server(words).await;
-        send_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
+        send_once(
+            name,
+            engine().await,
+            &format!("https://localhost:{port}"),
+            &trusted.line,
+            false,
+        )
+        .await;
         task.abort();
     }
     // An engine that speaks only plain HTTP: samewire does not fall back to it.
     let engine = engine().await;
-    let url = engine.url().replace("http://127.0.0.1", "https://localhost");
-    let setup = Setup::new().config("[timeouts]\nhandshake = 0.3").upstream_at(&url, &trusted.line);
+    let url = engine
+        .url()
+        .replace("http://127.0.0.1", "https://localhost");
+    let setup = Setup::new()
+        .config("[timeouts]\nhandshake = 0.3")
+        .upstream_at(&url, &trusted.line);
     let world = World::start(engine, setup.allow_errors()).await;
-    assert_eq!(world.request(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
-    assert_eq!((world.engine.attempt_count(), world.engine.probes().len()), (0, 0));
+    assert_eq!(
+        world.request(&Request::plain("")).await.head.status,
+        504,
+        "it waits for the end of a head"
+    );
+    assert_eq!(
+        (world.engine.attempt_count(), world.engine.probes().len()),
+        (0, 0)
+    );
     world.end().await;
 }
 
 /// A request goes to the second address of a name if the first fails in the handshake: nothing of it was sent there.
 #[tokio::test]
 async fn fault_u05_another_address_of_the_name_answers() {
-    let Some(names) = NameFiles::new() else { return };
+    let Some(names) = NameFiles::new() else {
+        return;
+    };
     names.set_hosts(&[[127, 0, 0, 1].into(), [127, 0, 0, 2].into()]);
     let trusted = Trusted::new();
     let engine = engine().await;
     let tunnel = behind(&engine, &trusted.authority.sign(NAME, 9)).await;
     let port = tunnel.url().rsplit_once(':').unwrap().1.parse().unwrap();
-    let Ok(stranger) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 2], port))).await else { return };
+    let Ok(stranger) = TcpListener::bind(SocketAddr::from(([127, 0, 0, 2], port))).await else {
+        return;
+    };
     let (asked, count) = (Arc::new(AtomicUsize::new(0)), 20);
     let counted = Arc::clone(&asked);
     let refusing = tokio::spawn(async move {
@@ -172,13 +254,19 @@ async fn fault_u05_another_address_of_the_name_answers() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let lines = format!("{}[timeouts]\npool_idle = 0.001\n[health]\ninterval = 600\n", trusted.line);
+    let lines = format!(
+        "{}[timeouts]\npool_idle = 0.001\n[health]\ninterval = 600\n",
+        trusted.line
+    );
     let setup = Setup::new().upstream_at(&format!("https://{NAME}:{port}"), &lines);
     let world = World::start(engine, setup.name_files(names.folder())).await;
     for _ in 0..count {
         world.request(&Request::plain("")).await.with_status(200);
     }
-    assert!((1..count).contains(&asked.load(Ordering::Relaxed)), "an address that fails comes last");
+    assert!(
+        (1..count).contains(&asked.load(Ordering::Relaxed)),
+        "an address that fails comes last"
+    );
     refusing.abort();
     world.end().await;
 }
@@ -188,20 +276,33 @@ async fn fault_u05_another_engine_answers() {
     let (trusted, other) = (Trusted::new(), engine().await);
     let stranger = behind(&other, &CertifiedPair::self_signed("localhost")).await;
     // Both get requests while nothing is known about them.
-    let config = format!("[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}", stranger.url(), trusted.line);
-    let setup = Setup::new().config(&config).upstream_keys("weight = 1").allow_errors();
+    let config = format!(
+        "[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}",
+        stranger.url(),
+        trusted.line
+    );
+    let setup = Setup::new()
+        .config(&config)
+        .upstream_keys("weight = 1")
+        .allow_errors();
     let world = World::start(engine(), setup).await;
     for _ in 0..5 {
         world.stream("").await.with_status(200);
     }
-    assert_eq!((world.engine.attempt_count(), other.attempt_count()), (5, 0));
+    assert_eq!(
+        (world.engine.attempt_count(), other.attempt_count()),
+        (5, 0)
+    );
     world.end().await;
 }
 
 #[tokio::test]
 async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
     let danger = "danger_accept_invalid_certs = true\n";
-    for pair in [CertifiedPair::self_signed("other.example"), Authority::new("a").sign("localhost", -1)] {
+    for pair in [
+        CertifiedPair::self_signed("other.example"),
+        Authority::new("a").sign("localhost", -1),
+    ] {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
         let logs = send_once("danger", engine, &tunnel.url(), danger, true).await;
@@ -209,14 +310,24 @@ async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
     }
     // Without verification, the connection must still be TLS.
     let (port, task) = fixed_reply_server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
-    send_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
+    send_once(
+        "HTTP",
+        engine().await,
+        &format!("https://localhost:{port}"),
+        danger,
+        false,
+    )
+    .await;
     task.abort();
 }
 
 #[tokio::test]
 async fn fault_u04_a_handshake_that_stalls() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let url = format!(
+        "https://localhost:{}",
+        listener.local_addr().unwrap().port()
+    );
     let held = tokio::spawn(async move {
         let mut all = Vec::new();
         while let Ok((stream, _)) = listener.accept().await {
@@ -224,12 +335,17 @@ async fn fault_u04_a_handshake_that_stalls() {
         }
     });
     let trusted = Trusted::new();
-    let setup =
-        Setup::new().config("[timeouts]\nhandshake = 0.4").upstream_at(&url, &trusted.line).allow_errors();
+    let setup = Setup::new()
+        .config("[timeouts]\nhandshake = 0.4")
+        .upstream_at(&url, &trusted.line)
+        .allow_errors();
     let world = World::start(engine(), setup).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
-        assert_eq!(world.request(&request).await.failure(), "504 server_error upstream_timeout");
+        assert_eq!(
+            world.request(&request).await.failure(),
+            "504 server_error upstream_timeout"
+        );
         assert_took(start, 350);
     }
     held.abort();
@@ -239,16 +355,28 @@ async fn fault_u04_a_handshake_that_stalls() {
 #[tokio::test]
 async fn an_engine_that_asks_for_a_certificate() {
     let (trusted, clients) = (Trusted::new(), Authority::new("clients"));
-    let (good, wrong) = (clients.sign("samewire", 9), Authority::new("others").sign("samewire", 9));
-    for (name, own, served) in
-        [("good", Some(&good), true), ("none", None, false), ("wrong", Some(&wrong), false)]
-    {
+    let (good, wrong) = (
+        clients.sign("samewire", 9),
+        Authority::new("others").sign("samewire", 9),
+    );
+    for (name, own, served) in [
+        ("good", Some(&good), true),
+        ("none", None, false),
+        ("wrong", Some(&wrong), false),
+    ] {
         let engine = engine().await;
-        let tunnel = Tunnel::out_of_tls(engine.address, trusted.good().server(Some(&clients))).await;
+        let tunnel =
+            Tunnel::out_of_tls(engine.address, trusted.good().server(Some(&clients))).await;
         let mut lines = trusted.line.clone();
         if let Some(own) = own {
-            lines += &file_key_line("client_cert_file", &trusted.folder.write("own.crt", &own.certificate));
-            lines += &file_key_line("client_key_file", &trusted.folder.write("own.key", &own.key));
+            lines += &file_key_line(
+                "client_cert_file",
+                &trusted.folder.write("own.crt", &own.certificate),
+            );
+            lines += &file_key_line(
+                "client_key_file",
+                &trusted.folder.write("own.key", &own.key),
+            );
         }
         send_once(name, engine, &tunnel.url(), &lines, served).await;
     }
@@ -258,22 +386,38 @@ async fn an_engine_that_asks_for_a_certificate() {
 #[tokio::test]
 async fn connections_serve_again() {
     let trusted = Trusted::new();
-    for (name, server) in [("1.3", trusted.good().server(None)), ("1.2", trusted.good().old_server())] {
+    for (name, server) in [
+        ("1.3", trusted.good().server(None)),
+        ("1.2", trusted.good().old_server()),
+    ] {
         let engine = engine().await;
         let tunnel = Tunnel::out_of_tls(engine.address, server).await;
-        let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&tunnel.url(), &trusted.line);
+        let setup = Setup::new()
+            .args(&["--threads", "1"])
+            .upstream_at(&tunnel.url(), &trusted.line);
         let world = World::start(engine, setup).await;
         for round in 0..10 {
-            let request = if round % 2 == 0 { Request::stream("") } else { Request::plain("") };
+            let request = if round % 2 == 0 {
+                Request::stream("")
+            } else {
+                Request::plain("")
+            };
             let answer = world.request(&request).await;
             assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
         }
         let attempts = world.engine.attempts();
         assert_eq!(attempts.len(), 10);
         let host = format!("localhost:{}", tunnel.address.port());
-        assert!(attempts.iter().all(|attempt| attempt.header("host") == Some(&host)));
+        assert!(
+            attempts
+                .iter()
+                .all(|attempt| attempt.header("host") == Some(&host))
+        );
         let first = attempts[0].connection;
-        assert!(attempts.iter().all(|attempt| attempt.connection == first), "{name}: one for all");
+        assert!(
+            attempts.iter().all(|attempt| attempt.connection == first),
+            "{name}: one for all"
+        );
         world.end().await;
     }
 }
@@ -283,11 +427,17 @@ async fn connections_that_have_ended_do_not() {
     let trusted = Trusted::new();
     let engine = Engine::script(Script::answer("a", 1).fin()).await;
     let tunnel = behind(&engine, &trusted.good()).await;
-    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&tunnel.url(), &trusted.line);
+    let setup = Setup::new()
+        .args(&["--threads", "1"])
+        .upstream_at(&tunnel.url(), &trusted.line);
     let world = World::start(engine, setup).await;
     for round in 0..10 {
         world.stream("").await.with_status(200);
-        assert_eq!(world.engine.attempt_count(), round + 1, "one request for each");
+        assert_eq!(
+            world.engine.attempt_count(),
+            round + 1,
+            "one request for each"
+        );
     }
     world.end().await;
 }
@@ -302,7 +452,10 @@ async fn key_update_server(
     patient: bool,
 ) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+    let url = format!(
+        "https://localhost:{}",
+        listener.local_addr().unwrap().port()
+    );
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     tokio::spawn(async move {
@@ -310,7 +463,9 @@ async fn key_update_server(
             let (acceptor, answer) = (TlsAcceptor::from(Arc::clone(&server)), answer.clone());
             let counted = Arc::clone(&counted);
             tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
                 let (mut inbox, mut posts) = (Vec::new(), 0);
                 while let Some(post) = read_request(&mut stream, &mut inbox, patient).await {
                     posts += usize::from(post);
@@ -338,7 +493,9 @@ async fn read_request(
     loop {
         let text = String::from_utf8_lossy(inbox).into_owned();
         if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
             let whole = head.len() + 4 + length.map_or(0, |length| length.parse().unwrap());
             if inbox.len() >= whole || !patient {
                 let post = head.starts_with("POST");
@@ -361,7 +518,10 @@ async fn connections_whose_keys_change_serve_again() {
         WHOLE.len()
     );
     let (url, count) = key_update_server(trusted.good().server(None), answer, true).await;
-    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&url, &trusted.line).allow_errors();
+    let setup = Setup::new()
+        .args(&["--threads", "1"])
+        .upstream_at(&url, &trusted.line)
+        .allow_errors();
     let world = World::start(engine(), setup).await;
     for _ in 0..10 {
         world.request(&Request::plain("")).await.with_status(200);
@@ -374,15 +534,23 @@ async fn connections_whose_keys_change_serve_again() {
 #[tokio::test]
 async fn an_answer_that_comes_early_is_read() {
     let trusted = Trusted::new();
-    let body = r#"{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}"#;
+    let body =
+        r#"{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}"#;
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     let (url, _) = key_update_server(trusted.good().server(None), answer, false).await;
-    let world = World::start(engine(), Setup::new().upstream_at(&url, &trusted.line).allow_errors()).await;
+    let world = World::start(
+        engine(),
+        Setup::new().upstream_at(&url, &trusted.line).allow_errors(),
+    )
+    .await;
     let user = "x".repeat(8 << 20);
-    let answer = world.request(&Request::plain(&format!(r#","user":"{user}""#))).await.with_status(400);
+    let answer = world
+        .request(&Request::plain(&format!(r#","user":"{user}""#)))
+        .await
+        .with_status(400);
     assert_eq!(answer.fault().message, "too long");
     world.end().await;
 }
@@ -391,12 +559,22 @@ async fn an_answer_that_comes_early_is_read() {
 #[tokio::test]
 async fn large_requests_and_answers() {
     let trusted = Trusted::new();
-    let script = Script::stream().then(Step::Flood { events: 500, size: 10_000 });
+    let script = Script::stream().then(Step::Flood {
+        events: 500,
+        size: 10_000,
+    });
     let engine = Engine::script(script.stop()).await;
     let tunnel = behind(&engine, &trusted.good()).await;
-    let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
+    let world = World::start(
+        engine,
+        Setup::new().upstream_at(&tunnel.url(), &trusted.line),
+    )
+    .await;
     let user = "x".repeat(5 << 20);
-    let answer = world.stream(&format!(r#","user":"{user}""#)).await.with_status(200);
+    let answer = world
+        .stream(&format!(r#","user":"{user}""#))
+        .await
+        .with_status(200);
     assert_eq!(grammar(answer.text()).len(), 503);
     assert!(world.engine.only().text().contains(&user));
     world.end().await;
@@ -407,10 +585,17 @@ async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
     let trusted = Trusted::new();
     let engine = Engine::script(Script::stream().text("a").hang()).await;
     let tunnel = behind(&engine, &trusted.good()).await;
-    let world = World::start(engine, Setup::new().upstream_at(&tunnel.url(), &trusted.line)).await;
+    let world = World::start(
+        engine,
+        Setup::new().upstream_at(&tunnel.url(), &trusted.line),
+    )
+    .await;
     let client = world.begin_until(&Request::stream(""), "\"a\"").await;
     let left = client.leave(CloseKind::Fin);
-    until("the engine sees the close", || world.engine.closed(0).is_some()).await;
+    until("the engine sees the close", || {
+        world.engine.closed(0).is_some()
+    })
+    .await;
     let (closed, _) = world.engine.closed(0).unwrap();
     assert!(closed.saturating_duration_since(left) < SOON);
     world.end().await;
@@ -420,10 +605,15 @@ async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
 #[tokio::test]
 async fn probes_speak_tls_too() {
     let trusted = Trusted::new();
-    for (pair, ready) in [(trusted.good(), 200), (CertifiedPair::self_signed("localhost"), 503)] {
+    for (pair, ready) in [
+        (trusted.good(), 200),
+        (CertifiedPair::self_signed("localhost"), 503),
+    ] {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
-        let setup = Setup::new().upstream_at(&tunnel.url(), &trusted.line).allow_errors();
+        let setup = Setup::new()
+            .upstream_at(&tunnel.url(), &trusted.line)
+            .allow_errors();
         let world = World::start(engine, setup).await;
         until("a verdict", || {
             let logs = world.samewire.logs();

@@ -37,7 +37,11 @@ fn system_prompts() {
         ),
     ] {
         let got = messages(&format!("\"system\":{system},{hi}"));
-        assert_eq!(got[0], json!({"role": "system", "content": expected}), "{system}");
+        assert_eq!(
+            got[0],
+            json!({"role": "system", "content": expected}),
+            "{system}"
+        );
         assert_eq!(got[1]["role"], "user", "{system}");
     }
     for system in [
@@ -61,7 +65,10 @@ fn billing_text_is_counted_and_can_be_kept() {
     assert_eq!(dropped.asked.adapted, ["billing_block"]);
     let kept = planned("vllm", r#"{"billing_block":"keep"}"#, &body, None).unwrap();
     assert_eq!(kept.asked.adapted, [""; 0]);
-    assert_eq!(kept.body["messages"][0]["content"], "x-anthropic-billing-header: b");
+    assert_eq!(
+        kept.body["messages"][0]["content"],
+        "x-anthropic-billing-header: b"
+    );
 }
 
 /// OpenAI's name for the role means the same.
@@ -94,9 +101,19 @@ fn system_text_that_is_cleared() {
         )))
     };
     assert_eq!(of("")[0], json!({"role": "system", "content": "now"}));
-    assert_eq!(of(r#",{"role":"assistant","content":"b"}"#)[0], json!({"role": "system", "content": "now"}));
+    assert_eq!(
+        of(r#",{"role":"assistant","content":"b"}"#)[0],
+        json!({"role": "system", "content": "now"})
+    );
     let later = of(r#",{"role":"assistant","content":"b"},{"role":"user","content":"c"}"#);
-    assert!(later.as_array().unwrap().iter().all(|message| message["role"] != "system"), "{later}");
+    assert!(
+        later
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|message| message["role"] != "system"),
+        "{later}"
+    );
 }
 
 /// Blocks of billing text go with their commas, wherever they are.
@@ -134,8 +151,12 @@ fn billing_text_between_other_blocks() {
         )
         .unwrap();
         let sent: Value = serde_json::from_slice(&asked.body).unwrap();
-        let texts: Vec<_> =
-            sent["system"].as_array().unwrap().iter().map(|block| block["text"].clone()).collect();
+        let texts: Vec<_> = sent["system"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|block| block["text"].clone())
+            .collect();
         assert_eq!(json!(texts), expected);
     }
 }
@@ -149,7 +170,11 @@ fn system_messages_without_end() {
     let start = Instant::now();
     let sent = sent(&talk(&format!(r#"{all},{{"role":"user","content":"a"}}"#)));
     assert_eq!(sent.body["messages"].as_array().unwrap().len(), 2);
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// Messages of one role in a row are one turn.
@@ -174,18 +199,31 @@ fn turns_of_several_messages() {
             {"role": "user", "content": "x"},
         ])
     );
-    let same_id_twice = talk(&format!("{},{}", calls(&[("c1", "{}")]), calls(&[("c1", "{}")])));
-    let failure = planned("vllm", "{}", &request(&same_id_twice), None).map(|sent| sent.body).unwrap_err();
+    let same_id_twice = talk(&format!(
+        "{},{}",
+        calls(&[("c1", "{}")]),
+        calls(&[("c1", "{}")])
+    ));
+    let failure = planned("vllm", "{}", &request(&same_id_twice), None)
+        .map(|sent| sent.body)
+        .unwrap_err();
     assert_eq!(failure.param.as_deref(), Some("messages.1.content.0.id"));
 }
 
 #[test]
 fn user_blocks() {
     let of = |blocks: &str| {
-        messages(&talk(&format!("{{\"role\":\"user\",\"content\":[{blocks}]}}")))[0]["content"].clone()
+        messages(&talk(&format!(
+            "{{\"role\":\"user\",\"content\":[{blocks}]}}"
+        )))[0]["content"]
+            .clone()
     };
-    assert_eq!(of(r#"{"type":"text","text":"a"},{"type":"text","text":"b"}"#), "a\nb");
-    let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}"#;
+    assert_eq!(
+        of(r#"{"type":"text","text":"a"},{"type":"text","text":"b"}"#),
+        "a\nb"
+    );
+    let image =
+        r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}"#;
     assert_eq!(
         of(&format!("{{\"type\":\"text\",\"text\":\"a\"}},{image}")),
         json!([
@@ -206,7 +244,9 @@ fn user_blocks() {
         "a\nb"
     );
     assert_eq!(
-        of(r#"{"type":"search_result","title":"T","source":"s","content":[{"type":"text","text":"a"}]}"#),
+        of(
+            r#"{"type":"search_result","title":"T","source":"s","content":[{"type":"text","text":"a"}]}"#
+        ),
         "T\ns\na"
     );
 }
@@ -217,7 +257,10 @@ fn calls(all: &[(&str, &str)]) -> String {
         format!("{{\"type\":\"tool_use\",\"id\":\"{id}\",\"name\":\"f\",\"input\":{input}}}")
     };
     let calls: Vec<_> = all.iter().map(call).collect();
-    format!("{{\"role\":\"assistant\",\"content\":[{}]}}", calls.join(","))
+    format!(
+        "{{\"role\":\"assistant\",\"content\":[{}]}}",
+        calls.join(",")
+    )
 }
 
 #[test]
@@ -253,7 +296,10 @@ fn images_of_results_follow_in_the_users_message() {
             {{"type":"image","source":{{"type":"url","url":"https://example.com/a.png"}}}}]}}]}}"#,
         calls(&[("c1", "{}")])
     )));
-    assert_eq!(got[1], json!({"role": "tool", "tool_call_id": "c1", "content": "seen\n[image 1]"}));
+    assert_eq!(
+        got[1],
+        json!({"role": "tool", "tool_call_id": "c1", "content": "seen\n[image 1]"})
+    );
     assert_eq!(
         got[2],
         json!({"role": "user", "content": [
@@ -265,12 +311,21 @@ fn images_of_results_follow_in_the_users_message() {
 
 #[test]
 fn empty_results_are_results() {
-    for content in ["", r#","content":"""#, r#","content":[]"#, r#","content":null"#] {
+    for content in [
+        "",
+        r#","content":"""#,
+        r#","content":[]"#,
+        r#","content":null"#,
+    ] {
         let got = messages(&talk(&format!(
             r#"{},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1"{content}}}]}}"#,
             calls(&[("c1", "{}")])
         )));
-        assert_eq!(got[1], json!({"role": "tool", "tool_call_id": "c1", "content": ""}), "{content}");
+        assert_eq!(
+            got[1],
+            json!({"role": "tool", "tool_call_id": "c1", "content": ""}),
+            "{content}"
+        );
         assert_eq!(got.as_array().unwrap().len(), 2, "{content}");
     }
 }
@@ -294,22 +349,36 @@ fn thinking_goes_back_where_its_signature_holds() {
     let signed = message_form::sign(ThinkingProof::Hash(&sha256("hm"))).unwrap();
     let sealed = message_form::sign(ThinkingProof::Text("hm")).unwrap();
     for (text, signature) in [("hm", &signed), ("", &sealed), ("hm", &sealed)] {
-        let got = thinking("sglang", &json!({"type": "thinking", "thinking": text, "signature": signature}));
-        assert_eq!(got.body["messages"][0]["reasoning_content"], "hm", "{text} {signature}");
+        let got = thinking(
+            "sglang",
+            &json!({"type": "thinking", "thinking": text, "signature": signature}),
+        );
+        assert_eq!(
+            got.body["messages"][0]["reasoning_content"], "hm",
+            "{text} {signature}"
+        );
         assert_eq!(got.asked.adapted, [""; 0], "{text} {signature}");
     }
 }
 
 #[test]
 fn thinking_goes_back_however_the_client_spells_it() {
-    let signed = message_form::sign(ThinkingProof::Hash(&sha256(r#"say \"é\"\n\u2028😀/"#))).unwrap();
-    for spelled in [r#"say \"é\"\n\u2028😀/"#, r#"\u0073ay \u0022\u00e9\"\u000A\u2028\ud83d\ude00\/"#] {
-        let block = format!(r#"{{"type":"thinking","thinking":"{spelled}","signature":"{signed}"}}"#);
+    let signed =
+        message_form::sign(ThinkingProof::Hash(&sha256(r#"say \"é\"\n\u2028😀/"#))).unwrap();
+    for spelled in [
+        r#"say \"é\"\n\u2028😀/"#,
+        r#"\u0073ay \u0022\u00e9\"\u000A\u2028\ud83d\ude00\/"#,
+    ] {
+        let block =
+            format!(r#"{{"type":"thinking","thinking":"{spelled}","signature":"{signed}"}}"#);
         let body = request(&talk(&format!(
             r#"{{"role":"assistant","content":[{block}]}},{{"role":"user","content":"b"}}"#
         )));
         let got = planned("sglang", "{}", &body, None).unwrap();
-        assert_eq!(got.body["messages"][0]["reasoning_content"], "say \"é\"\n\u{2028}😀/", "{spelled}");
+        assert_eq!(
+            got.body["messages"][0]["reasoning_content"], "say \"é\"\n\u{2028}😀/",
+            "{spelled}"
+        );
         assert_eq!(got.asked.adapted, [""; 0], "{spelled}");
     }
 }
@@ -327,7 +396,11 @@ fn fault_c47_thinking_of_others_is_dropped_and_counted() {
         json!({"type": "thinking"}),
     ] {
         let got = thinking("sglang", &block);
-        assert_eq!(got.body["messages"][0], json!({"role": "assistant", "content": "a"}), "{block}");
+        assert_eq!(
+            got.body["messages"][0],
+            json!({"role": "assistant", "content": "a"}),
+            "{block}"
+        );
         assert_eq!(got.asked.adapted, ["thinking_dropped"], "{block}");
         assert_eq!(got.asked.dropped, [""; 0], "{block}");
     }
@@ -335,8 +408,7 @@ fn fault_c47_thinking_of_others_is_dropped_and_counted() {
 
 #[test]
 fn unsupported_blocks_are_dropped_where_the_option_says_so() {
-    let pdf =
-        r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AA=="}}"#;
+    let pdf = r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AA=="}}"#;
     let body = request(&talk(&format!(
         r#"{{"role":"user","content":[{pdf},{{"type":"text","text":"a"}}]}},{},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1","content":[{pdf}]}}]}}"#,
         calls(&[("c1", "{}")])
@@ -345,7 +417,10 @@ fn unsupported_blocks_are_dropped_where_the_option_says_so() {
     assert_eq!(got.body["messages"][0]["content"], "a");
     assert_eq!(
         got.asked.dropped,
-        ["messages.0.content.0.document", "messages.2.content.0.content.0.document"]
+        [
+            "messages.0.content.0.document",
+            "messages.2.content.0.content.0.document"
+        ]
     );
 }
 
@@ -353,7 +428,13 @@ fn unsupported_blocks_are_dropped_where_the_option_says_so() {
 #[test]
 fn native_requests_stay_as_they_are() {
     let read = |set: &str, body: &str, purpose: Purpose| {
-        message_form::read(&Bytes::from(body.to_owned()), &options(set), None, MessagesMode::Native, purpose)
+        message_form::read(
+            &Bytes::from(body.to_owned()),
+            &options(set),
+            None,
+            MessagesMode::Native,
+            purpose,
+        )
     };
     let same = request(
         r#""system":[{"type":"text","text":"a"}],"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AA=="}}, {"type":"later"}]},{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}}]}],"tools":[{"type":"web_search_20250305","name":"web_search"}],"later":1"#,
@@ -369,10 +450,14 @@ fn native_requests_stay_as_they_are() {
     let asked = read("{}", &billed, Purpose::Answer).unwrap();
     assert_eq!(asked.adapted, ["billing_block"]);
     assert!(
-        String::from_utf8(asked.body.to_vec()).unwrap().contains(r#""system":[{"type":"text","text":"a"}],"#)
+        String::from_utf8(asked.body.to_vec())
+            .unwrap()
+            .contains(r#""system":[{"type":"text","text":"a"}],"#)
     );
     assert_eq!(
-        read(r#"{"billing_block":"keep"}"#, &billed, Purpose::Answer).unwrap().body,
+        read(r#"{"billing_block":"keep"}"#, &billed, Purpose::Answer)
+            .unwrap()
+            .body,
         billed.as_bytes()
     );
 
@@ -381,38 +466,69 @@ fn native_requests_stay_as_they_are() {
         r#"{{"role":"assistant","content":[{{"type":"thinking","thinking":"","signature":"{sealed}"}}]}}"#
     )));
     let asked = read("{}", &omitted, Purpose::Answer).unwrap();
-    assert!(String::from_utf8(asked.body.to_vec()).unwrap().contains(r#""thinking":"hm""#));
+    assert!(
+        String::from_utf8(asked.body.to_vec())
+            .unwrap()
+            .contains(r#""thinking":"hm""#)
+    );
 
     for url in ["http://169.254.169.254/latest", "file:///etc/passwd"] {
         let source = format!(r#"{{"type":"url","url":"{url}","content":[]}}"#);
         let image = format!(r#"{{"type":"image","source":{source}}}"#);
         for (block, at) in [
             (image.clone(), "source.url"),
-            (format!(r#"{{"type":"later","source":{source}}}"#), "source.url"),
-            (format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#), "image_url.url"),
+            (
+                format!(r#"{{"type":"later","source":{source}}}"#),
+                "source.url",
+            ),
+            (
+                format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#),
+                "image_url.url",
+            ),
             (
                 format!(r#"{{"type":"tool_result","tool_use_id":"c","content":[{image}]}}"#),
                 "content.0.source.url",
             ),
             (
-                format!(r#"{{"type":"document","source":{{"type":"content","content":[{image}]}}}}"#),
+                format!(
+                    r#"{{"type":"document","source":{{"type":"content","content":[{image}]}}}}"#
+                ),
                 "source.content.0.source.url",
             ),
         ] {
             let fetched = request(&talk(&format!(r#"{{"role":"user","content":[{block}]}}"#)));
             let failure = read("{}", &fetched, Purpose::Answer).unwrap_err();
-            assert_eq!(failure.param, Some(format!("messages.0.content.0.{at}")), "{block}: {failure:?}");
+            assert_eq!(
+                failure.param,
+                Some(format!("messages.0.content.0.{at}")),
+                "{block}: {failure:?}"
+            );
         }
-        let system = request(&format!(r#""system":[{image}],"messages":[{{"role":"user","content":"a"}}]"#));
+        let system = request(&format!(
+            r#""system":[{image}],"messages":[{{"role":"user","content":"a"}}]"#
+        ));
         let failure = read("{}", &system, Purpose::Answer).unwrap_err();
-        assert_eq!(failure.param.as_deref(), Some("system.0.source.url"), "{failure:?}");
+        assert_eq!(
+            failure.param.as_deref(),
+            Some("system.0.source.url"),
+            "{failure:?}"
+        );
     }
 
     let counted = request(r#""messages":[{"role":"user","content":"a"}],"stream":true"#);
     let asked = read("{}", &counted, Purpose::Count).unwrap();
-    assert!(!String::from_utf8(asked.body.to_vec()).unwrap().contains("stream"), "{:?}", asked.body);
+    assert!(
+        !String::from_utf8(asked.body.to_vec())
+            .unwrap()
+            .contains("stream"),
+        "{:?}",
+        asked.body
+    );
     let effort = request(
         r#""messages":[{"role":"system","output_config":{"effort":"low"}},{"role":"user","content":"a"}]"#,
     );
-    assert_eq!(read("{}", &effort, Purpose::Answer).unwrap().body, effort.as_bytes());
+    assert_eq!(
+        read("{}", &effort, Purpose::Answer).unwrap().body,
+        effort.as_bytes()
+    );
 }

@@ -28,7 +28,12 @@ fn options(json: &str) -> Options {
 }
 
 /// Plans a request with these options for this engine, whose model has a context of this length.
-fn planned(engine: &str, set: &str, body: &str, context_length: Option<u64>) -> Result<Sent, Failure> {
+fn planned(
+    engine: &str,
+    set: &str,
+    body: &str,
+    context_length: Option<u64>,
+) -> Result<Sent, Failure> {
     planned_for(MessagesMode::Chat, engine, set, body, context_length)
 }
 
@@ -45,12 +50,16 @@ fn planned_for(
     let asked = message_form::read(&body, &options, context_length, mode, Purpose::Answer)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let (plan, _) = message(&asked, &route)?;
-    Ok(Sent { body: serde_json::from_slice(&plan.body.joined()).unwrap(), asked })
+    Ok(Sent {
+        body: serde_json::from_slice(&plan.body.joined()).unwrap(),
+        asked,
+    })
 }
 
 /// Returns the engine's body for a request with these members, for vLLM under the usual options.
 fn sent(members: &str) -> Sent {
-    planned("vllm", "{}", &request(members), None).unwrap_or_else(|failure| panic!("{members}: {failure:?}"))
+    planned("vllm", "{}", &request(members), None)
+        .unwrap_or_else(|failure| panic!("{members}: {failure:?}"))
 }
 
 /// Returns `{"model":"m","max_tokens":9,…}` with these members.
@@ -79,27 +88,47 @@ fn the_worked_examples() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/vectors");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
-        let vector: Value = serde_json::from_slice(&std::fs::read(entry.unwrap().path()).unwrap()).unwrap();
+        let vector: Value =
+            serde_json::from_slice(&std::fs::read(entry.unwrap().path()).unwrap()).unwrap();
         if vector["client_api"] != "messages" {
             continue;
         }
         count += 1;
-        let (name, engine) = (vector["name"].as_str().unwrap(), vector["engine"].as_str().unwrap());
+        let (name, engine) = (
+            vector["name"].as_str().unwrap(),
+            vector["engine"].as_str().unwrap(),
+        );
         let context_length = vector["upstream_context"].as_u64();
         let set = vector["options"].to_string();
         let is_native = vector["upstream_api"] == "messages";
-        let mode = if is_native { MessagesMode::Native } else { MessagesMode::Chat };
-        match planned_for(mode, engine, &set, &vector["request"].to_string(), context_length) {
+        let mode = if is_native {
+            MessagesMode::Native
+        } else {
+            MessagesMode::Chat
+        };
+        match planned_for(
+            mode,
+            engine,
+            &set,
+            &vector["request"].to_string(),
+            context_length,
+        ) {
             Ok(sent) => {
                 assert_eq!(sent.body, vector["engine_request"], "{name}");
-                let dropped = vector["expected_headers"]["x-samewire-dropped"].as_str().unwrap_or("");
+                let dropped = vector["expected_headers"]["x-samewire-dropped"]
+                    .as_str()
+                    .unwrap_or("");
                 assert_eq!(sent.asked.dropped.join(", "), dropped, "{name}");
             }
             Err(failure) => {
                 assert_eq!(vector["engine_request"], Value::Null, "{name}: {failure:?}");
                 let (status, body) = message_form::error(&failure);
                 assert_eq!(vector["expected_status"], status, "{name}");
-                assert_eq!(vector["expected_body"], serde_json::from_str::<Value>(&body).unwrap(), "{name}");
+                assert_eq!(
+                    vector["expected_body"],
+                    serde_json::from_str::<Value>(&body).unwrap(),
+                    "{name}"
+                );
             }
         }
     }

@@ -214,7 +214,8 @@ proptest! {
 fn some_of_the_random_requests_are_accepted() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let passed =
-        (0..500).filter(|_| check(&body().new_tree(&mut runner).unwrap().current()).unwrap()).count();
+    let passed = (0..500)
+        .filter(|_| check(&body().new_tree(&mut runner).unwrap().current()).unwrap())
+        .count();
     assert!(passed > 50, "{passed} of 500");
 }

@@ -29,7 +29,14 @@ fn read(body: &str) -> Result<ResponsesRequest, Failure> {
 
 /// Reads a request with the ranges of the published API, as an operator may configure.
 fn read_as_published(body: &str) -> Result<ResponsesRequest, Failure> {
-    read_under(Rules { ranges: Ranges::Api, ..Rules::ANSWERED }, &Options::default(), body)
+    read_under(
+        Rules {
+            ranges: Ranges::Api,
+            ..Rules::ANSWERED
+        },
+        &Options::default(),
+        body,
+    )
 }
 
 fn read_under(rules: Rules, options: &Options, body: &str) -> Result<ResponsesRequest, Failure> {
@@ -59,8 +66,18 @@ fn chat(messages: &str, rest: &str) -> String {
 }
 
 /// Returns `param`, `code` and message of an error.
-fn refusal(result: Result<impl std::fmt::Debug, Failure>) -> (Option<String>, Option<String>, String) {
+fn refusal(
+    result: Result<impl std::fmt::Debug, Failure>,
+) -> (Option<String>, Option<String>, String) {
     let failure = result.unwrap_err();
-    assert_eq!((failure.status, failure.kind.as_ref()), (400, "invalid_request_error"), "{failure:?}");
-    (failure.param, failure.code.map(Into::into), failure.message.into_owned())
+    assert_eq!(
+        (failure.status, failure.kind.as_ref()),
+        (400, "invalid_request_error"),
+        "{failure:?}"
+    );
+    (
+        failure.param,
+        failure.code.map(Into::into),
+        failure.message.into_owned(),
+    )
 }

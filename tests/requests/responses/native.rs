@@ -10,7 +10,10 @@ use serde_json::Value;
 use std::sync::Arc;
 
 fn unseal(sealed: &str) -> Option<String> {
-    sealed.strip_prefix("swr1.").or_else(|| sealed.strip_prefix("swc1.")).map(|text| format!("«{text}»"))
+    sealed
+        .strip_prefix("swr1.")
+        .or_else(|| sealed.strip_prefix("swc1."))
+        .map(|text| format!("«{text}»"))
 }
 
 fn native(engine: &str, body: &str, material: &ChatInputs<'_>) -> Result<String, Failure> {
@@ -23,7 +26,10 @@ fn native(engine: &str, body: &str, material: &ChatInputs<'_>) -> Result<String,
         &Arc::new(Rules::ANSWERED),
     )?;
     let sent = asked.native(
-        &ChatInputs { unseal: &unseal, ..*material },
+        &ChatInputs {
+            unseal: &unseal,
+            ..*material
+        },
         &named(engine).unwrap().takes,
         &options,
     )?;
@@ -40,18 +46,27 @@ fn sent(engine: &str, members: &str) -> String {
 fn items(engine: &str, list: &str) -> String {
     let sent = sent(engine, &format!("\"input\":[{list}]"));
     let input = sent.strip_prefix(r#"{"model":"m","input":["#).unwrap();
-    input.strip_suffix(r#"],"store":false}"#).unwrap().to_owned()
+    input
+        .strip_suffix(r#"],"store":false}"#)
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
 fn items_are_spelled_as_all_engines_read_them() {
     for (given, expected) in [
-        (r#"{"role":"user","content":"a"}"#, r#"{"type":"message","role":"user","content":"a"}"#),
+        (
+            r#"{"role":"user","content":"a"}"#,
+            r#"{"type":"message","role":"user","content":"a"}"#,
+        ),
         (
             r#"{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x"},{"type":"input_file","file_data":"d","filename":"f"},{"type":"input_audio","input_audio":{"data":"x","format":"wav"}}]}"#,
             r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"auto"},{"type":"input_file","filename":"f","file_data":"d"},{"type":"input_audio","input_audio":{"data":"x","format":"wav"}}]}"#,
         ),
-        (r#"{"role":"developer","content":"a"}"#, r#"{"type":"message","role":"system","content":"a"}"#),
+        (
+            r#"{"role":"developer","content":"a"}"#,
+            r#"{"type":"message","role":"system","content":"a"}"#,
+        ),
         // The items of one turn, in the order of a chat message; several parts are one text.
         (
             r#"{"type":"reasoning","id":"rs_x","summary":[],"content":[{"type":"reasoning_text","text":"r"},{"type":"reasoning_text","text":"s"}],"encrypted_content":"swr1.x"},{"type":"message","id":"msg_x","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[]},{"type":"output_text","text":"b"},{"type":"refusal","refusal":"c"}]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"a\":1}"},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_text","text":"o"}]}"#,
@@ -101,13 +116,19 @@ fn history_and_references_are_written_out() {
         native("vllm", &body, &material).unwrap(),
         r#"{"model":"other","input":[{"type":"message","role":"user","content":"a"},{"type":"message","role":"assistant","content":"b"},{"type":"message","role":"user","content":"c"}],"store":false}"#
     );
-    let forgetful = ChatInputs { skip_oldest: 1, ..material };
+    let forgetful = ChatInputs {
+        skip_oldest: 1,
+        ..material
+    };
     assert!(!native("vllm", &body, &forgetful).unwrap().contains("\"a\""));
 }
 
 #[test]
 fn parameters_stay_and_state_does_not() {
-    assert_eq!(sent("generic", r#""instructions":"","input":"a""#), sent("generic", r#""input":"a""#));
+    assert_eq!(
+        sent("generic", r#""instructions":"","input":"a""#),
+        sent("generic", r#""input":"a""#)
+    );
     let all = r#""input":"a","instructions":"be \u00e9","max_output_tokens":16,"max_tool_calls":3,"temperature":0.50,"top_p":1,"frequency_penalty":0.1,"presence_penalty":0.2,"top_logprobs":2,"text":{"format":{"type":"json_object"},"verbosity":"low"},"reasoning":{"effort":"low","summary":"auto"},"user":"u","include":["reasoning.encrypted_content","message.output_text.logprobs","web_search_call.results","message.input_image.image_url"],"stream":true,"stream_options":{"include_obfuscation":true},"store":true,"truncation":"auto","metadata":{"a":"b"},"safety_identifier":"s","prompt_cache_key":"k","service_tier":"auto","parallel_tool_calls":false,"top_k":5"#;
     let expected = |limit: u32| {
         format!(
@@ -122,15 +143,21 @@ fn parameters_stay_and_state_does_not() {
 #[test]
 fn tools_are_functions_and_hosted_ones_pass() {
     let tools = r#"{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true},{"type":"custom","name":"p"},{"type":"namespace","name":"ns","tools":[{"type":"function","name":"g","parameters":{}}]},{"type":"web_search_preview","x": 1},{"type":"mcp","server_label":"s"}"#;
-    let function =
-        r#"{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true}"#;
+    let function = r#"{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true}"#;
     let custom = r#"{"type":"function","name":"p","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}"#;
     let inner = r#"{"type":"function","name":"ns__g","parameters":{}}"#;
-    let (search, mcp) = (r#"{"type":"web_search_preview","x":1}"#, r#"{"type":"mcp","server_label":"s"}"#);
+    let (search, mcp) = (
+        r#"{"type":"web_search_preview","x":1}"#,
+        r#"{"type":"mcp","server_label":"s"}"#,
+    );
     let all = format!("{function},{custom},{inner},{search},{mcp}");
     for (choice, offered, chosen) in [
         ("", all.clone(), ""),
-        (r#","tool_choice":"required""#, all.clone(), r#","tool_choice":"required""#),
+        (
+            r#","tool_choice":"required""#,
+            all.clone(),
+            r#","tool_choice":"required""#,
+        ),
         (
             r#","tool_choice":{"type":"custom","name":"p"}"#,
             all.clone(),
@@ -147,7 +174,10 @@ fn tools_are_functions_and_hosted_ones_pass() {
             r#","tool_choice":"auto""#,
         ),
     ] {
-        let sent = sent("vllm", &format!("\"input\":\"a\",\"tools\":[{tools}]{choice}"));
+        let sent = sent(
+            "vllm",
+            &format!("\"input\":\"a\",\"tools\":[{tools}]{choice}"),
+        );
         let rest = sent.split_once("\"store\":false").unwrap().1;
         assert_eq!(rest, format!(",\"tools\":[{offered}]{chosen}}}"));
     }
@@ -177,7 +207,9 @@ fn tools_are_functions_and_hosted_ones_pass() {
 
 #[test]
 fn what_is_sealed_by_others_is_left_out() {
-    let sealed =
-        r#"{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}"#;
-    assert_eq!(items("sglang", sealed), r#"{"type":"message","role":"user","content":"a"}"#);
+    let sealed = r#"{"role":"user","content":"a"},{"type":"reasoning","summary":[],"encrypted_content":"gAAA"}"#;
+    assert_eq!(
+        items("sglang", sealed),
+        r#"{"type":"message","role":"user","content":"a"}"#
+    );
 }

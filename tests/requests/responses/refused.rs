@@ -224,8 +224,14 @@ const TOOLS: &str = r#"
 fn check(body: &str, fault: &str) {
     let (param, what) = fault.split_once(": ").unwrap();
     let (code, message) = match (what, what.strip_prefix("unsupported: ")) {
-        (_, Some(why)) => ("unsupported_parameter", format!("Unsupported parameter: '{param}'; {why}")),
-        ("missing", _) => ("missing_required_parameter", format!("Missing required parameter: '{param}'.")),
+        (_, Some(why)) => (
+            "unsupported_parameter",
+            format!("Unsupported parameter: '{param}'; {why}"),
+        ),
+        ("missing", _) => (
+            "missing_required_parameter",
+            format!("Missing required parameter: '{param}'."),
+        ),
         ("twice", _) => ("duplicate_key", format!("The key '{param}' occurs twice.")),
         ("forbidden", _) => (
             "forbidden_parameter",
@@ -233,7 +239,10 @@ fn check(body: &str, fault: &str) {
                 "The parameter '{param}' is not allowed. Who runs this service can allow it: allowed_fields = [\"{param}\"] in [requests]."
             ),
         ),
-        _ => ("invalid_value", format!("Invalid value for '{param}': {what}")),
+        _ => (
+            "invalid_value",
+            format!("Invalid value for '{param}': {what}"),
+        ),
     };
     let expected = (Some(param.to_owned()), Some(code.to_owned()), message);
     assert_eq!(refusal(read_as_published(body)), expected, "{body}");
@@ -244,9 +253,13 @@ fn invalid_parameters_are_refused() {
     for (members, [fault]) in rows(ROWS) {
         check(&request(members), fault);
     }
-    let (param, code, message) =
-        refusal(read(&request(r#""input":"a","include":["message.output_text.logprobs","x"]"#)));
-    assert_eq!((param.as_deref(), code.as_deref()), (Some("include[1]"), Some("invalid_value")));
+    let (param, code, message) = refusal(read(&request(
+        r#""input":"a","include":["message.output_text.logprobs","x"]"#,
+    )));
+    assert_eq!(
+        (param.as_deref(), code.as_deref()),
+        (Some("include[1]"), Some("invalid_value"))
+    );
     let start = "Invalid value for 'include[1]': it must be file_search_call.results, ";
     assert!(message.starts_with(start), "{message}");
 }
@@ -263,13 +276,20 @@ fn invalid_items_are_refused() {
 fn invalid_tools_are_refused() {
     for (tools, [fault]) in rows(TOOLS) {
         let before = r#"{"type":"function","name":"f"},{"type":"custom","name":"c"}"#;
-        check(&request(&format!("\"input\":\"a\",\"tools\":[{before}{tools}")), fault);
+        check(
+            &request(&format!("\"input\":\"a\",\"tools\":[{before}{tools}")),
+            fault,
+        );
     }
     // A choice of an undeclared tool gets the API's own error, without a code.
     for (choice, param, name) in [
         (r#"{"type":"function","name":"g"}"#, "tool_choice", "g"),
         (r#"{"type":"custom","name":"f"}"#, "tool_choice", "f"),
-        (r#"{"type":"function","namespace":"n","name":"f2"}"#, "tool_choice", "f2"),
+        (
+            r#"{"type":"function","namespace":"n","name":"f2"}"#,
+            "tool_choice",
+            "f2",
+        ),
         (r#"{"type":"web_search"}"#, "tool_choice", "web_search"),
         (
             r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}"#,
@@ -281,37 +301,74 @@ fn invalid_tools_are_refused() {
             r#""input":"a","tools":[{{"type":"function","name":"f"}}],"tool_choice":{choice}"#
         ));
         let message = format!("Tool choice '{name}' not found in 'tools' parameter.");
-        assert_eq!(refusal(read(&body)), (Some(param.to_owned()), None, message));
+        assert_eq!(
+            refusal(read(&body)),
+            (Some(param.to_owned()), None, message)
+        );
     }
     let body = request(r#""input":"a","tool_choice":"required""#);
-    check(&body, "tool_choice: it requires a call, but the request has no tools.");
+    check(
+        &body,
+        "tool_choice: it requires a call, but the request has no tools.",
+    );
 }
 
 /// Limits on counts: the largest allowed number, and one more.
 #[test]
 fn counts_over_their_limits_are_refused() {
     let items = |count| {
-        request(&format!("\"input\":[{}]", vec![r#"{"role":"user","content":"a"}"#; count].join(",")))
+        request(&format!(
+            "\"input\":[{}]",
+            vec![r#"{"role":"user","content":"a"}"#; count].join(",")
+        ))
     };
     read(&items(10_000)).unwrap();
-    check(&items(10_001), "input: it may have at most 10000 elements (`limits.max_messages`).");
+    check(
+        &items(10_001),
+        "input: it may have at most 10000 elements (`limits.max_messages`).",
+    );
     let tools = |count: usize| {
-        let all: Vec<_> = (0..count).map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#)).collect();
+        let all: Vec<_> = (0..count)
+            .map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#))
+            .collect();
         request(&format!("\"input\":\"a\",\"tools\":[{}]", all.join(",")))
     };
     read(&tools(1024)).unwrap();
-    check(&tools(1025), "tools: it may have at most 1024 elements (`limits.max_tools`).");
+    check(
+        &tools(1025),
+        "tools: it may have at most 1024 elements (`limits.max_tools`).",
+    );
     let nested = |count: usize| {
-        let all: Vec<_> = (0..count).map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#)).collect();
-        let space =
-            |name: &str| format!(r#"{{"type":"namespace","name":"{name}","tools":[{}]}}"#, all.join(","));
-        request(&format!("\"input\":\"a\",\"tools\":[{},{}]", space("a"), space("b")))
+        let all: Vec<_> = (0..count)
+            .map(|at| format!(r#"{{"type":"function","name":"f{at}"}}"#))
+            .collect();
+        let space = |name: &str| {
+            format!(
+                r#"{{"type":"namespace","name":"{name}","tools":[{}]}}"#,
+                all.join(",")
+            )
+        };
+        request(&format!(
+            "\"input\":\"a\",\"tools\":[{},{}]",
+            space("a"),
+            space("b")
+        ))
     };
     read(&nested(512)).unwrap();
-    check(&nested(513), "tools: it may have at most 1024 tools, those of namespaces included.");
+    check(
+        &nested(513),
+        "tools: it may have at most 1024 tools, those of namespaces included.",
+    );
     let pairs: Vec<_> = (0..17).map(|at| format!("\"k{at}\":\"v\"")).collect();
-    let metadata =
-        |count: usize| request(&format!("\"input\":\"a\",\"metadata\":{{{}}}", pairs[..count].join(",")));
+    let metadata = |count: usize| {
+        request(&format!(
+            "\"input\":\"a\",\"metadata\":{{{}}}",
+            pairs[..count].join(",")
+        ))
+    };
     read(&metadata(16)).unwrap();
-    check(&metadata(17), "metadata: it may have at most 16 pairs (`limits.max_metadata_pairs`).");
+    check(
+        &metadata(17),
+        "metadata: it may have at most 16 pairs (`limits.max_metadata_pairs`).",
+    );
 }

@@ -20,20 +20,48 @@ fn with(choice: &str) -> String {
 fn tools_and_choices_are_sent_to_the_engine() {
     let all = [F, C, NS_F, NS_G].join(",");
     let named = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
-    let allowed =
-        |mode: &str, tools: &str| format!(r#"{{"type":"allowed_tools","mode":"{mode}","tools":[{tools}]}}"#);
+    let allowed = |mode: &str, tools: &str| {
+        format!(r#"{{"type":"allowed_tools","mode":"{mode}","tools":[{tools}]}}"#)
+    };
     for (choice, tools, written) in [
         (String::new(), all.clone(), String::new()),
         ("\"none\"".to_owned(), all.clone(), "\"none\"".to_owned()),
         ("\"auto\"".to_owned(), all.clone(), "\"auto\"".to_owned()),
-        ("\"required\"".to_owned(), all.clone(), "\"required\"".to_owned()),
-        (r#"{"type":"function","name":"f"}"#.to_owned(), all.clone(), named("f")),
-        (r#"{"type":"custom","name":"c"}"#.to_owned(), all.clone(), named("c")),
-        (r#"{"type":"function","namespace":"ns","name":"f"}"#.to_owned(), all.clone(), named("ns__f")),
-        (r#"{"type":"custom","name":"ns__g"}"#.to_owned(), all, named("ns__g")),
-        (allowed("auto", r#"{"type":"function","name":"f"}"#), F.to_owned(), "\"auto\"".to_owned()),
         (
-            allowed("required", r#"{"type":"custom","name":"c"},{"type":"web_search"}"#),
+            "\"required\"".to_owned(),
+            all.clone(),
+            "\"required\"".to_owned(),
+        ),
+        (
+            r#"{"type":"function","name":"f"}"#.to_owned(),
+            all.clone(),
+            named("f"),
+        ),
+        (
+            r#"{"type":"custom","name":"c"}"#.to_owned(),
+            all.clone(),
+            named("c"),
+        ),
+        (
+            r#"{"type":"function","namespace":"ns","name":"f"}"#.to_owned(),
+            all.clone(),
+            named("ns__f"),
+        ),
+        (
+            r#"{"type":"custom","name":"ns__g"}"#.to_owned(),
+            all,
+            named("ns__g"),
+        ),
+        (
+            allowed("auto", r#"{"type":"function","name":"f"}"#),
+            F.to_owned(),
+            "\"auto\"".to_owned(),
+        ),
+        (
+            allowed(
+                "required",
+                r#"{"type":"custom","name":"c"},{"type":"web_search"}"#,
+            ),
             C.to_owned(),
             "\"required\"".to_owned(),
         ),
@@ -43,18 +71,39 @@ fn tools_and_choices_are_sent_to_the_engine() {
             "\"required\"".to_owned(),
         ),
     ] {
-        let body =
-            with(&if choice.is_empty() { String::new() } else { format!(",\"tool_choice\":{choice}") });
-        let rest = if written.is_empty() { written } else { format!(",\"tool_choice\":{written}") };
+        let body = with(&if choice.is_empty() {
+            String::new()
+        } else {
+            format!(",\"tool_choice\":{choice}")
+        });
+        let rest = if written.is_empty() {
+            written
+        } else {
+            format!(",\"tool_choice\":{written}")
+        };
         let sent = |engine: &str| sent(engine, "{}", &body, &ChatInputs::default()).unwrap();
-        assert_eq!(sent("auto"), chat(HI, &format!(",\"tools\":[{tools}]{rest}")), "{choice}");
+        assert_eq!(
+            sent("auto"),
+            chat(HI, &format!(",\"tools\":[{tools}]{rest}")),
+            "{choice}"
+        );
         if choice == "\"none\"" {
-            assert_eq!(sent("vllm"), chat(HI, ""), "it would have them in its prompt");
+            assert_eq!(
+                sent("vllm"),
+                chat(HI, ""),
+                "it would have them in its prompt"
+            );
         }
     }
     // No allowed tool can be offered, and no call is required.
-    let body = with(&format!(",\"tool_choice\":{}", allowed("auto", r#"{"type":"mcp","server_label":"s"}"#)));
-    assert_eq!(sent("vllm", "{}", &body, &ChatInputs::default()).unwrap(), chat(HI, ""));
+    let body = with(&format!(
+        ",\"tool_choice\":{}",
+        allowed("auto", r#"{"type":"mcp","server_label":"s"}"#)
+    ));
+    assert_eq!(
+        sent("vllm", "{}", &body, &ChatInputs::default()).unwrap(),
+        chat(HI, "")
+    );
 }
 
 #[test]
@@ -62,7 +111,10 @@ fn left_out_and_named_or_refused() {
     let asked = read(&with("")).unwrap();
     assert_eq!(asked.dropped, ["tools[3].web_search", "tools[4].mcp"]);
     let echo = format!("{:?}", asked.echo());
-    assert!(!echo.contains("web_search") && !echo.contains("mcp") && echo.contains("namespace"), "{echo}");
+    assert!(
+        !echo.contains("web_search") && !echo.contains("mcp") && echo.contains("namespace"),
+        "{echo}"
+    );
     let kinds = [
         "web_search",
         "web_search_2025_08_26",
@@ -83,12 +135,24 @@ fn left_out_and_named_or_refused() {
     for kind in kinds {
         let body = request(&format!(r#""input":"hi","tools":[{{"type":"{kind}"}}]"#));
         assert_eq!(read(&body).unwrap().dropped, [format!("tools[0].{kind}")]);
-        assert_eq!(sent("auto", "{}", &body, &ChatInputs::default()).unwrap(), chat(HI, ""));
-        let (param, code, _) =
-            refusal(sent("auto", r#"{"unsupported_tools":"reject"}"#, &body, &ChatInputs::default()));
-        assert_eq!((param.as_deref(), code.as_deref()), (Some("tools[0].type"), Some("unsupported_value")));
+        assert_eq!(
+            sent("auto", "{}", &body, &ChatInputs::default()).unwrap(),
+            chat(HI, "")
+        );
+        let (param, code, _) = refusal(sent(
+            "auto",
+            r#"{"unsupported_tools":"reject"}"#,
+            &body,
+            &ChatInputs::default(),
+        ));
+        assert_eq!(
+            (param.as_deref(), code.as_deref()),
+            (Some("tools[0].type"), Some("unsupported_value"))
+        );
     }
-    let body = request(r#""input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp"}]}]"#);
+    let body = request(
+        r#""input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp"}]}]"#,
+    );
     assert_eq!(read(&body).unwrap().dropped, ["tools[0].tools[0].mcp"]);
 }
 
@@ -113,12 +177,18 @@ fn choices_that_cannot_be_met() {
             "Unsupported value for 'tools[0].type': the engine does not serve tools of type web_search.",
         ),
         (
-            with(r#","tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"mcp"}]}"#),
+            with(
+                r#","tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"mcp"}]}"#,
+            ),
             "tools[4].type",
             "Unsupported value for 'tools[4].type': the engine does not serve tools of type mcp.",
         ),
     ] {
-        let expected = (Some(param.to_owned()), Some("unsupported_value".to_owned()), message.to_owned());
+        let expected = (
+            Some(param.to_owned()),
+            Some("unsupported_value".to_owned()),
+            message.to_owned(),
+        );
         assert_eq!(refusal(read(&body)), expected, "{body}");
     }
 }
@@ -134,7 +204,11 @@ fn grammars_are_told() {
 }
 
 fn called(namespace: Option<&str>, name: &str, kind: ToolKind) -> CalledTool {
-    CalledTool { namespace: namespace.map(str::to_owned), name: name.to_owned(), kind }
+    CalledTool {
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+        kind,
+    }
 }
 
 #[test]
@@ -149,9 +223,15 @@ fn called_names_lead_to_the_declared_tools() {
     ] {
         assert_eq!(tools.called(wire), expected);
     }
-    assert_eq!(tools.iter().map(|(wire, _)| wire).collect::<Vec<_>>(), ["f", "c", "ns__f", "ns__g"]);
+    assert_eq!(
+        tools.iter().map(|(wire, _)| wire).collect::<Vec<_>>(),
+        ["f", "c", "ns__f", "ns__g"]
+    );
     assert_eq!(tools.forced(), None);
-    let forced = read(&with(r#","tool_choice":{"type":"function","namespace":"ns","name":"f"}"#)).unwrap();
+    let forced = read(&with(
+        r#","tool_choice":{"type":"function","namespace":"ns","name":"f"}"#,
+    ))
+    .unwrap();
     assert_eq!(forced.tools.forced(), Some("ns__f"));
 }
 
@@ -175,14 +255,33 @@ fn long_or_taken_names_get_a_stable_hash() {
     for (wire, called) in tools.iter() {
         assert_eq!(tools.called(wire), *called);
     }
-    assert_eq!(tools.called(&wires[2]), called(Some("a__b"), "c", ToolKind::Function));
-    assert!(read(&body).unwrap().tools.iter().map(|(wire, _)| wire).eq(wires.iter()));
+    assert_eq!(
+        tools.called(&wires[2]),
+        called(Some("a__b"), "c", ToolKind::Function)
+    );
+    assert!(
+        read(&body)
+            .unwrap()
+            .tools
+            .iter()
+            .map(|(wire, _)| wire)
+            .eq(wires.iter())
+    );
     // Calls of earlier turns have the same names, whether or not the tool is offered again.
     let call = format!(
         r#"{{"type":"function_call","namespace":"a","name":"{long}","call_id":"c","arguments":"{{}}"}}"#
     );
-    let sent = sent("auto", "{}", &request(&format!(r#""input":[{call}]"#)), &ChatInputs::default()).unwrap();
-    assert!(sent.contains(&format!(r#""function":{{"name":"{}""#, wires[0])), "{sent}");
+    let sent = sent(
+        "auto",
+        "{}",
+        &request(&format!(r#""input":[{call}]"#)),
+        &ChatInputs::default(),
+    )
+    .unwrap();
+    assert!(
+        sent.contains(&format!(r#""function":{{"name":"{}""#, wires[0])),
+        "{sent}"
+    );
 }
 
 /// Tools declared in the input, as newer clients send them, and those of earlier turns.
@@ -198,18 +297,34 @@ fn tools_declared_in_input_items_are_offered() {
     assert!(asked.ignored.is_empty());
     asked.add_earlier_tools([earlier, HI].into_iter()).unwrap();
     let takes = samewire::engine::named("vllm").unwrap().takes;
-    let sent = asked.chat(&ChatInputs::default(), &takes, &super::options("{}")).unwrap();
+    let sent = asked
+        .chat(&ChatInputs::default(), &takes, &super::options("{}"))
+        .unwrap();
     let choice = r#"{"type":"function","function":{"name":"c"}}"#;
-    let expected = chat(HI, &format!(",\"tools\":[{F},{C},{NS_F}],\"tool_choice\":{choice}"));
+    let expected = chat(
+        HI,
+        &format!(",\"tools\":[{F},{C},{NS_F}],\"tool_choice\":{choice}"),
+    );
     assert_eq!(std::str::from_utf8(&sent).unwrap(), expected);
     assert_eq!(asked.tools.called("ns__f").namespace.as_deref(), Some("ns"));
     assert_eq!(asked.tools.called("c").kind, ToolKind::Custom);
     for (item, param) in [
-        (r#"{"type":"additional_tools","role":"developer"}"#, "input[0].tools"),
-        (r#"{"type":"additional_tools","tools":[{"type":"function"}]}"#, "input[0].tools[0].name"),
-        (r#"{"type":"additional_tools","tools":[{"name":"f"}]}"#, "input[0].tools[0].type"),
+        (
+            r#"{"type":"additional_tools","role":"developer"}"#,
+            "input[0].tools",
+        ),
+        (
+            r#"{"type":"additional_tools","tools":[{"type":"function"}]}"#,
+            "input[0].tools[0].name",
+        ),
+        (
+            r#"{"type":"additional_tools","tools":[{"name":"f"}]}"#,
+            "input[0].tools[0].type",
+        ),
     ] {
-        let body = request(&format!(r#""input":[{item},{{"role":"user","content":"hi"}}]"#));
+        let body = request(&format!(
+            r#""input":[{item},{{"role":"user","content":"hi"}}]"#
+        ));
         assert_eq!(refusal(read(&body)).0.as_deref(), Some(param), "{item}");
     }
 }

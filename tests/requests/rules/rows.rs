@@ -18,7 +18,13 @@ pub fn rows() -> Vec<Row> {
         let (rule, engines) = head.split_once(": ").unwrap();
         let (within, outside) = engines.split_once("; not ").unwrap_or((engines, ""));
         let names = |list: &'static str| list.split(", ").filter(|name| !name.is_empty()).collect();
-        Row { rule, within: names(within), outside: names(outside), before, after }
+        Row {
+            rule,
+            within: names(within),
+            outside: names(outside),
+            before,
+            after,
+        }
     };
     table::rows(ROWS).into_iter().map(row).collect()
 }

@@ -33,13 +33,17 @@ pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
     if body.is_empty() {
         return Ok(frames);
     }
-    let events = body.strip_suffix("\n\n").ok_or("the last event is not followed by its blank line")?;
+    let events = body
+        .strip_suffix("\n\n")
+        .ok_or("the last event is not followed by its blank line")?;
     for event in events.split("\n\n") {
         let (error, data) = match event.strip_prefix("event: error\n") {
             Some(rest) => (true, rest),
             None => (false, event),
         };
-        let data = data.strip_prefix("data: ").ok_or_else(|| format!("not an event: {event:?}"))?;
+        let data = data
+            .strip_prefix("data: ")
+            .ok_or_else(|| format!("not an event: {event:?}"))?;
         fail_if!(
             data.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']),
             "a line end inside an event: {data:?}"
@@ -47,8 +51,13 @@ pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
         frames.push(match (error, data) {
             (false, "[DONE]") => Frame::Done,
             (error, data) => {
-                let value = serde_json::from_str(data).map_err(|wrong| format!("{wrong}: {data}"))?;
-                if error { Frame::Error(value) } else { Frame::Chunk(value) }
+                let value =
+                    serde_json::from_str(data).map_err(|wrong| format!("{wrong}: {data}"))?;
+                if error {
+                    Frame::Error(value)
+                } else {
+                    Frame::Chunk(value)
+                }
             }
         });
     }
@@ -70,7 +79,8 @@ pub struct GrammarRequest {
 
 impl GrammarRequest {
     pub fn of(case: &Case) -> Self {
-        let request = ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
+        let request =
+            ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
         Self {
             api: case.api,
             stream: case.streams(),
@@ -109,13 +119,22 @@ pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
 /// Checks an error object: `{"error":{message, type, param, code}}` and nothing else (3.4).
 fn error_object(body: &Value, flat: bool) -> Result<(), String> {
     let error = body["error"].as_object().ok_or("no error object")?;
-    let top: &[&str] = if flat { &["error", "message", "type"] } else { &["error"] };
+    let top: &[&str] = if flat {
+        &["error", "message", "type"]
+    } else {
+        &["error"]
+    };
     only(body.as_object().unwrap(), top, &[])?;
-    only(error, &["message", "type", "param", "code"], &["plan_type", "resets_at"])?;
+    only(
+        error,
+        &["message", "type", "param", "code"],
+        &["plan_type", "resets_at"],
+    )?;
     let text = |key: &str| error[key].is_string();
     let text_or_null = |key: &str| error[key].is_string() || error[key].is_null();
     let good = text("message") && text("type") && text_or_null("param") && text_or_null("code");
-    good.then_some(()).ok_or_else(|| format!("wrong types: {body}"))
+    good.then_some(())
+        .ok_or_else(|| format!("wrong types: {body}"))
 }
 
 /// Fails unless every key of `must` is present, and no others but those of `may`.
@@ -140,10 +159,21 @@ const CHUNK_EXTRAS: [&str; 7] = [
     "prompt_logprobs",
     "prompt_token_ids",
 ];
-const CHOICE_EXTRAS: [&str; 5] =
-    ["stop_reason", "x_upstream", "token_ids", "prompt_logprobs", "prompt_token_ids"];
+const CHOICE_EXTRAS: [&str; 5] = [
+    "stop_reason",
+    "x_upstream",
+    "token_ids",
+    "prompt_logprobs",
+    "prompt_token_ids",
+];
 
-const REASONS: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
+const REASONS: [&str; 5] = [
+    "stop",
+    "length",
+    "tool_calls",
+    "content_filter",
+    "function_call",
+];
 
 /// Progress of one choice in a stream, for checking what may follow.
 #[derive(Default)]
@@ -180,9 +210,11 @@ impl<'a> Stream<'a> {
 
     fn check(mut self, frames: &[Frame]) -> Result<End, String> {
         for (at, frame) in frames.iter().enumerate() {
-            self.frame(frame).map_err(|wrong| format!("frame {at}: {wrong}"))?;
+            self.frame(frame)
+                .map_err(|wrong| format!("frame {at}: {wrong}"))?;
         }
-        let done_due = self.ended == Some(End::Complete) || self.request.options["done_after_error"] == true;
+        let done_due =
+            self.ended == Some(End::Complete) || self.request.options["done_after_error"] == true;
         match self.ended {
             None => Err("the stream has no end".to_owned()),
             Some(_) if self.done != done_due => Err(format!("[DONE]: {}", self.done)),
@@ -197,8 +229,15 @@ impl<'a> Stream<'a> {
                 self.done = true;
                 if self.ended.is_none() {
                     self.ended = Some(End::Complete);
-                    let finished = self.choices.values().filter(|choice| choice.finished).count() as u64;
-                    fail_if!(finished != self.request.choices, "[DONE] after {finished} finishes");
+                    let finished = self
+                        .choices
+                        .values()
+                        .filter(|choice| choice.finished)
+                        .count() as u64;
+                    fail_if!(
+                        finished != self.request.choices,
+                        "[DONE] after {finished} finishes"
+                    );
                 }
                 Ok(())
             }
@@ -219,7 +258,11 @@ impl<'a> Stream<'a> {
             must.push("usage");
         }
         only(members, &must, &CHUNK_EXTRAS)?;
-        let object = if self.request.api == Api::Chat { "chat.completion.chunk" } else { "text_completion" };
+        let object = if self.request.api == Api::Chat {
+            "chat.completion.chunk"
+        } else {
+            "text_completion"
+        };
         fail_if!(chunk["object"] != object, "object {}", chunk["object"]);
         self.envelope(chunk)?;
         fail_if!(self.usage_seen, "a frame after the usage frame");
@@ -229,7 +272,11 @@ impl<'a> Stream<'a> {
                 self.usage_seen = true;
                 usage(&chunk["usage"])?;
                 let unfinished = self.choices.values().any(|choice| !choice.finished);
-                if unfinished { Err("usage before the last finish".to_owned()) } else { Ok(()) }
+                if unfinished {
+                    Err("usage before the last finish".to_owned())
+                } else {
+                    Ok(())
+                }
             }
             [choice] => {
                 let running = self.request.option("continuous_usage", "pass");
@@ -238,7 +285,10 @@ impl<'a> Stream<'a> {
                     "usage on a frame that is not the usage frame"
                 );
                 let index = choice["index"].as_u64().ok_or("no index")?;
-                fail_if!(index >= self.request.choices, "choice {index} was not requested");
+                fail_if!(
+                    index >= self.request.choices,
+                    "choice {index} was not requested"
+                );
                 logprobs(&choice["logprobs"], self.request)?;
                 match self.request.api {
                     Api::Chat => self.chat(index, choice, !chunk["usage"].is_null()),
@@ -255,7 +305,11 @@ impl<'a> Stream<'a> {
         let typed = own[0].is_string() && own[1].is_u64() && own[2].is_string();
         let first = self.envelope.get_or_insert_with(|| own.clone());
         fail_if!(!typed || own != *first, "the envelope changed: {own:?}");
-        for (known, key) in self.late.iter_mut().zip(["service_tier", "system_fingerprint"]) {
+        for (known, key) in self
+            .late
+            .iter_mut()
+            .zip(["service_tier", "system_fingerprint"])
+        {
             fail_if!(!known.is_null() && chunk[key] != *known, "`{key}` changed");
             *known = chunk[key].clone();
         }
@@ -265,7 +319,9 @@ impl<'a> Stream<'a> {
     fn open(&mut self, index: u64) -> Result<&mut Progress, String> {
         match self.choices.get_mut(&index) {
             None => Err("no role frame".to_owned()),
-            Some(choice) if choice.finished => Err(format!("choice {index} goes on after its finish")),
+            Some(choice) if choice.finished => {
+                Err(format!("choice {index} goes on after its finish"))
+            }
             Some(choice) => Ok(choice),
         }
     }
@@ -274,24 +330,34 @@ impl<'a> Stream<'a> {
     /// then adjacent.
     fn chat(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
-        only(choice.as_object().unwrap(), &["index", "delta", "logprobs", "finish_reason"], &may)?;
+        only(
+            choice.as_object().unwrap(),
+            &["index", "delta", "logprobs", "finish_reason"],
+            &may,
+        )?;
         let delta = choice["delta"].as_object().ok_or("no delta")?;
         if delta.contains_key("role") {
             return self.role(index, choice);
         }
         let stop_details = self.request.options["stop_details"] == true;
-        let named_stops = self.request.named && self.request.option("named_tool_choice_finish", "openai");
+        let named_stops =
+            self.request.named && self.request.option("named_tool_choice_finish", "openai");
         let field = &self.request.options["reasoning_field"];
         let both = field.is_null() || field == "both";
         let extensions = self.request.extensions;
         let state = self.open(index)?;
         let finishes = !choice["finish_reason"].is_null();
-        fail_if!(!finishes && choice.get("stop_reason").is_some(), "stop_reason before the finish");
+        fail_if!(
+            !finishes && choice.get("stop_reason").is_some(),
+            "stop_reason before the finish"
+        );
         let keys: Vec<&str> = delta.keys().map(String::as_str).collect();
         match keys.as_slice() {
             [] if finishes => Ok(()),
             _ if finishes && !counted => Err("a delta on the finish frame".to_owned()),
-            [] if choice["logprobs"].is_null() && !extensions => Err("a frame that says nothing".to_owned()),
+            [] if choice["logprobs"].is_null() && !extensions => {
+                Err("a frame that says nothing".to_owned())
+            }
             [] => Ok(()),
             ["reasoning", "reasoning_content"]
                 if both && delta["reasoning"] == delta["reasoning_content"] =>
@@ -315,7 +381,11 @@ impl<'a> Stream<'a> {
             "stop" => !called || named_stops,
             _ => true,
         };
-        if fits { Ok(()) } else { Err(format!("finish {reason}: {choice}")) }
+        if fits {
+            Ok(())
+        } else {
+            Err(format!("finish {reason}: {choice}"))
+        }
     }
 
     fn role(&mut self, index: u64, choice: &Value) -> Result<(), String> {
@@ -333,12 +403,20 @@ impl<'a> Stream<'a> {
             && choice["logprobs"].is_null()
             && choice["finish_reason"].is_null()
             && choice.as_object().unwrap().len() == 4;
-        if bare { Ok(()) } else { Err(format!("role frame {choice}")) }
+        if bare {
+            Ok(())
+        } else {
+            Err(format!("role frame {choice}"))
+        }
     }
 
     fn completion(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
-        only(choice.as_object().unwrap(), &["text", "index", "logprobs", "finish_reason"], &may)?;
+        only(
+            choice.as_object().unwrap(),
+            &["text", "index", "logprobs", "finish_reason"],
+            &may,
+        )?;
         let stop_details = self.request.options["stop_details"] == true;
         self.choices.entry(index).or_default();
         let state = self.open(index)?;
@@ -346,10 +424,18 @@ impl<'a> Stream<'a> {
             state.finished = true;
             reason(choice, stop_details, counted)?;
             let fits = counted || choice["text"] == "";
-            return if fits { Ok(()) } else { Err("text on the finish frame".to_owned()) };
+            return if fits {
+                Ok(())
+            } else {
+                Err("text on the finish frame".to_owned())
+            };
         }
         let may_be_empty = !choice["logprobs"].is_null() || self.request.extensions;
-        if may_be_empty { Ok(()) } else { text(&choice["text"]) }
+        if may_be_empty {
+            Ok(())
+        } else {
+            text(&choice["text"])
+        }
     }
 }
 
@@ -361,10 +447,20 @@ fn text(value: &Value) -> Result<(), String> {
 }
 
 fn reason(choice: &Value, stop_details: bool, counted: bool) -> Result<String, String> {
-    let reason = choice["finish_reason"].as_str().unwrap_or_default().to_owned();
-    fail_if!(!REASONS.contains(&reason.as_str()), "finish_reason {}", choice["finish_reason"]);
+    let reason = choice["finish_reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    fail_if!(
+        !REASONS.contains(&reason.as_str()),
+        "finish_reason {}",
+        choice["finish_reason"]
+    );
     let bare = counted || choice["logprobs"].is_null();
-    fail_if!(choice.get("stop_reason").is_some() != stop_details || !bare, "finish frame {choice}");
+    fail_if!(
+        choice.get("stop_reason").is_some() != stop_details || !bare,
+        "finish frame {choice}"
+    );
     Ok(reason)
 }
 
@@ -374,7 +470,9 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
     let [call] = list.as_array().map(Vec::as_slice).unwrap_or_default() else {
         return wrong("not one tool call");
     };
-    let Some(index) = call["index"].as_u64() else { return wrong("no index") };
+    let Some(index) = call["index"].as_u64() else {
+        return wrong("no index");
+    };
     let kind = call["type"].as_str();
     let expected = match kind {
         Some("custom") => {
@@ -386,10 +484,17 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
             json!({"index": calls.len(), "id": call["id"], "type": "function", "function": function})
         }
         None => {
-            let Some(custom) = usize::try_from(index).ok().and_then(|index| calls.get(index)) else {
+            let Some(custom) = usize::try_from(index)
+                .ok()
+                .and_then(|index| calls.get(index))
+            else {
                 return wrong("arguments before the header");
             };
-            let (kind, key) = if *custom { ("custom", "input") } else { ("function", "arguments") };
+            let (kind, key) = if *custom {
+                ("custom", "input")
+            } else {
+                ("function", "arguments")
+            };
             text(&call[kind][key])?;
             json!({"index": index, kind: {key: call[kind][key]}})
         }
@@ -407,7 +512,11 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
 
 fn logprobs(value: &Value, request: &GrammarRequest) -> Result<(), String> {
     let Some(lists) = value.as_object() else {
-        return if value.is_null() { Ok(()) } else { Err("logprobs".to_owned()) };
+        return if value.is_null() {
+            Ok(())
+        } else {
+            Err("logprobs".to_owned())
+        };
     };
     fail_if!(!request.logprobs, "logprobs without a request for them");
     if request.api == Api::Completions {
@@ -436,17 +545,31 @@ fn usage(usage: &Value) -> Result<(), String> {
 /// Checks a whole object: every requested choice, in order, each with a finish reason.
 fn whole(request: &GrammarRequest, body: &Value) -> Result<(), String> {
     let may: Vec<&str> = CHUNK_EXTRAS.into_iter().chain(["usage"]).collect();
-    only(body.as_object().ok_or("not an object")?, &["id", "object", "created", "model", "choices"], &may)?;
+    only(
+        body.as_object().ok_or("not an object")?,
+        &["id", "object", "created", "model", "choices"],
+        &may,
+    )?;
     if let Some(given) = body.get("usage") {
         usage(given)?;
     }
     let choices = body["choices"].as_array().ok_or("no choices")?;
-    fail_if!(choices.len() as u64 != request.choices, "{} choices", choices.len());
+    fail_if!(
+        choices.len() as u64 != request.choices,
+        "{} choices",
+        choices.len()
+    );
     for (at, choice) in choices.iter().enumerate() {
-        let inner = if request.api == Api::Chat { "message" } else { "text" };
+        let inner = if request.api == Api::Chat {
+            "message"
+        } else {
+            "text"
+        };
         let must = ["index", inner, "logprobs", "finish_reason"];
         only(choice.as_object().ok_or("a choice")?, &must, &CHOICE_EXTRAS)?;
-        let finished = choice["finish_reason"].as_str().is_some_and(|reason| REASONS.contains(&reason));
+        let finished = choice["finish_reason"]
+            .as_str()
+            .is_some_and(|reason| REASONS.contains(&reason));
         fail_if!(choice["index"] != at || !finished, "choice {at}: {choice}");
         logprobs(&choice["logprobs"], request)?;
         if request.api == Api::Chat {
@@ -457,15 +580,35 @@ fn whole(request: &GrammarRequest, body: &Value) -> Result<(), String> {
 }
 
 fn message(message: &Value) -> Result<(), String> {
-    let may = ["reasoning_content", "reasoning", "audio", "function_call", "tool_calls"];
-    only(message.as_object().ok_or("a message")?, &["role", "content", "refusal", "annotations"], &may)?;
-    let Some(calls) = message.get("tool_calls") else { return Ok(()) };
+    let may = [
+        "reasoning_content",
+        "reasoning",
+        "audio",
+        "function_call",
+        "tool_calls",
+    ];
+    only(
+        message.as_object().ok_or("a message")?,
+        &["role", "content", "refusal", "annotations"],
+        &may,
+    )?;
+    let Some(calls) = message.get("tool_calls") else {
+        return Ok(());
+    };
     let calls = calls.as_array().ok_or("tool_calls")?;
     for call in calls {
         let kind = call["type"].as_str().unwrap_or_default();
-        only(call.as_object().ok_or("a call")?, &["id", "type", kind], &[])?;
+        only(
+            call.as_object().ok_or("a call")?,
+            &["id", "type", kind],
+            &[],
+        )?;
         text(&call["id"])?;
         text(&call[kind]["name"])?;
     }
-    if calls.is_empty() { Err("an empty list of calls".to_owned()) } else { Ok(()) }
+    if calls.is_empty() {
+        Err("an empty list of calls".to_owned())
+    } else {
+        Ok(())
+    }
 }

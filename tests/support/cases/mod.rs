@@ -91,7 +91,12 @@ impl Case {
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
         let route = Route::new(engine, Arc::new(options), max_event_bytes);
-        let stamp = Stamp { id: AnswerId(1), now: self.now, seed: 1, ..Stamp::default() };
+        let stamp = Stamp {
+            id: AnswerId(1),
+            now: self.now,
+            seed: 1,
+            ..Stamp::default()
+        };
         if self.api == Api::Responses {
             return self.responder(&route, stamp, transcript);
         }
@@ -110,7 +115,11 @@ impl Case {
     /// Creates the rewriter for a client of Messages.
     fn messenger(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
-        let mode = if self.upstream == Api::Messages { MessagesMode::Native } else { MessagesMode::Chat };
+        let mode = if self.upstream == Api::Messages {
+            MessagesMode::Native
+        } else {
+            MessagesMode::Chat
+        };
         let request = messages::read(&body, &route.options, None, mode, Purpose::Recall)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let (plan, mut reply) = message(&request, route).unwrap();
@@ -126,12 +135,24 @@ impl Case {
     fn responder(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         // Some recordings were requested with an id, which clients must not send.
         let mut request = self.request.clone();
-        request.as_object_mut().map(|request| request.remove("request_id"));
+        request
+            .as_object_mut()
+            .map(|request| request.remove("request_id"));
         let body = Bytes::from(request.to_string());
-        let way = if self.upstream == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
+        let way = if self.upstream == Api::Responses {
+            ResponsesMode::Native
+        } else {
+            ResponsesMode::Chat
+        };
         let request = ResponsesRequest::recall(&body, &route.options, way)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
-        let (_, shape, reply) = response(&request, &Route { responses: way, ..route.clone() });
+        let (_, shape, reply) = response(
+            &request,
+            &Route {
+                responses: way,
+                ..route.clone()
+            },
+        );
         let encoder: Box<dyn Encode> = match transcript {
             true => Box::new(Transcript),
             false => Box::new(Response::new(reply, &stamp)),
@@ -179,7 +200,10 @@ impl Case {
         }
         let mut out = BytesMut::new();
         failure.write(false, &mut out);
-        Answer { status: failure.status, body: String::from_utf8(out.to_vec()).unwrap() }
+        Answer {
+            status: failure.status,
+            body: String::from_utf8(out.to_vec()).unwrap(),
+        }
     }
 
     /// Returns the grammatical events of the case, one per line.
@@ -226,9 +250,17 @@ impl Case {
 
     /// Returns true if an option, or a limit that cuts the header of gpt-oss, turns text into something else.
     pub fn parses_text(&self) -> bool {
-        let is_gpt_oss = self.request["model"].as_str().is_some_and(|model| model.contains("gpt-oss"));
-        let is_cut = is_gpt_oss && self.request["max_tokens"].as_u64().is_some_and(|limit| limit <= 2);
-        is_cut || ["harmony", "think", "parser"].iter().any(|option| self.options.get(option).is_some())
+        let is_gpt_oss = self.request["model"]
+            .as_str()
+            .is_some_and(|model| model.contains("gpt-oss"));
+        let is_cut = is_gpt_oss
+            && self.request["max_tokens"]
+                .as_u64()
+                .is_some_and(|limit| limit <= 2);
+        is_cut
+            || ["harmony", "think", "parser"]
+                .iter()
+                .any(|option| self.options.get(option).is_some())
     }
 
     pub fn streams(&self) -> bool {
@@ -297,14 +329,18 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
         _ => None,
     };
     let mut all = Vec::new();
-    let mut paths: Vec<_> =
-        std::fs::read_dir(fixtures().join("vectors")).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(fixtures().join("vectors"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     paths.sort();
     for path in paths {
         let vector: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let text = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
         let apis = named(&text("client_api")).zip(named(&text("upstream_api")));
-        let Some((api, upstream)) = apis.filter(|(client, _)| clients.contains(client)) else { continue };
+        let Some((api, upstream)) = apis.filter(|(client, _)| clients.contains(client)) else {
+            continue;
+        };
         // A whole-object vector, for which vectors.rs has a separate test.
         if text("name").starts_with("json-010") {
             continue;
@@ -318,8 +354,9 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
         if options["reasoning_field"].is_null() {
             options["reasoning_field"] = "reasoning_content".into();
         }
-        let events =
-            vector["upstream_headers"]["content-type"].as_str().is_some_and(|ct| ct.contains("event-stream"));
+        let events = vector["upstream_headers"]["content-type"]
+            .as_str()
+            .is_some_and(|ct| ct.contains("event-stream"));
         let case = Case {
             name: text("name"),
             api,
@@ -330,7 +367,11 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
             status: vector["upstream_status"].as_u64().unwrap_or(200) as u16,
             input: text("input").into_bytes(),
             events,
-            ending: if text("upstream_eof") == "reset" { Ending::Reset } else { Ending::Clean },
+            ending: if text("upstream_eof") == "reset" {
+                Ending::Reset
+            } else {
+                Ending::Clean
+            },
             now: now.unwrap_or(1_779_866_853),
         };
         all.push((case, vector));
@@ -374,9 +415,16 @@ fn captures_of() -> Vec<Fixture> {
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let is_engine = |path: &PathBuf| named(&name(path)).is_some() && name(path) != "openai";
     let described = folders(&fixtures().join("described"));
-    let engines = folders(&fixtures()).into_iter().filter(is_engine).chain(described);
+    let engines = folders(&fixtures())
+        .into_iter()
+        .filter(is_engine)
+        .chain(described);
     engines
-        .flat_map(|engine| folders(&engine).into_iter().map(move |folder| (name(&engine), folder)))
+        .flat_map(|engine| {
+            folders(&engine)
+                .into_iter()
+                .map(move |folder| (name(&engine), folder))
+        })
         .filter_map(|(engine, folder)| capture(&engine, folder))
         .collect()
 }
@@ -392,13 +440,23 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     };
     let (events, input) = match read("upstream.sse") {
         Some(input) => (true, input),
-        None => (false, read("upstream.json").or_else(|| read("upstream.txt"))?),
+        None => (
+            false,
+            read("upstream.json").or_else(|| read("upstream.txt"))?,
+        ),
     };
     let head = String::from_utf8(read("upstream.http").unwrap_or_default()).unwrap();
-    let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok()).unwrap_or(200);
+    let status = head
+        .split_whitespace()
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(200);
     let reset = read("eof").is_some_and(|eof| eof.starts_with(b"reset"));
-    let mut body =
-        request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
+    let mut body = request
+        .get("body")
+        .cloned()
+        .filter(Value::is_object)
+        .unwrap_or_else(|| serde_json::json!({}));
     // Some captures show an engine's answer to a request that samewire refuses. Only the members that affect the
     // answer are kept.
     if api != Api::Responses
@@ -410,7 +468,12 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
             body.remove("stream_options");
         }
     }
-    let name = folder.strip_prefix(fixtures()).unwrap().to_str().unwrap().to_owned();
+    let name = folder
+        .strip_prefix(fixtures())
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     let case = Case {
         name,
         api,

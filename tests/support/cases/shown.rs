@@ -14,11 +14,18 @@ pub(crate) fn event(event: &Event<'_>) -> String {
                 ("fingerprint", head.fingerprint),
             ];
             for (name, text) in texts {
-                line += &text.map_or_else(String::new, |text| format!(" {name}={:?}", text.decoded()));
+                line +=
+                    &text.map_or_else(String::new, |text| format!(" {name}={:?}", text.decoded()));
             }
-            line + &head.created.map_or_else(String::new, |created| format!(" created={created}"))
+            line + &head
+                .created
+                .map_or_else(String::new, |created| format!(" created={created}"))
         }
-        Event::Delta { choice, delta: change, extras: carried } => {
+        Event::Delta {
+            choice,
+            delta: change,
+            extras: carried,
+        } => {
             format!("{choice} {}{}", delta(change), extras(carried))
         }
         Event::Usage { usage, .. } => format!(
@@ -29,7 +36,12 @@ pub(crate) fn event(event: &Event<'_>) -> String {
             usage.cached,
             usage.reasoning.unwrap_or(0)
         ),
-        Event::Foreign { name, slot, stage, data } => {
+        Event::Foreign {
+            name,
+            slot,
+            stage,
+            data,
+        } => {
             let slot = slot.map_or_else(String::new, |slot| format!(" {slot}"));
             format!("foreign {stage:?} {name}{slot} {data}")
         }
@@ -51,12 +63,20 @@ pub(crate) fn delta(delta: &Delta<'_>) -> String {
         Delta::Content(text) => format!("content {:?}", text.decoded()),
         Delta::Refusal(text) => format!("refusal {:?}", text.decoded()),
         Delta::FunctionCall { name, arguments } => {
-            let [name, arguments] = [name, arguments]
-                .map(|text| text.map_or_else(|| "-".to_owned(), |text| format!("{:?}", text.decoded())));
+            let [name, arguments] = [name, arguments].map(|text| {
+                text.map_or_else(|| "-".to_owned(), |text| format!("{:?}", text.decoded()))
+            });
             format!("function-call {name} {arguments}")
         }
-        Delta::ToolStart { slot, id, name, namespace, kind } => {
-            let namespace = namespace.map_or_else(String::new, |namespace| format!(" {namespace:?}"));
+        Delta::ToolStart {
+            slot,
+            id,
+            name,
+            namespace,
+            kind,
+        } => {
+            let namespace =
+                namespace.map_or_else(String::new, |namespace| format!(" {namespace:?}"));
             format!("tool-start {slot} {id:?} {name:?} {kind:?}{namespace}")
         }
         Delta::ToolArgs { slot, args } => format!("tool-args {slot} {:?}", args.decoded()),
@@ -73,7 +93,9 @@ pub(crate) fn delta(delta: &Delta<'_>) -> String {
             format!("done{slot}{}", if *cut { " cut" } else { "" })
         }
         Delta::Finish(finish) => {
-            let stop = finish.stop.map_or_else(String::new, |stop| format!(" stop={stop}"));
+            let stop = finish
+                .stop
+                .map_or_else(String::new, |stop| format!(" stop={stop}"));
             format!("finish {}{stop}", finish.reason.as_str())
         }
         Delta::Bare => "bare".to_owned(),

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 pub fn fold(body: &str) -> Result<Value, String> {
     let mut fold = Fold::default();
     for (at, event) in events(body)?.into_iter().enumerate() {
-        fold.event(at, &event).map_err(|wrong| format!("event {at}: {wrong}\n  {event}"))?;
+        fold.event(at, &event)
+            .map_err(|wrong| format!("event {at}: {wrong}\n  {event}"))?;
     }
     fold.last.ok_or_else(|| "no event ends it".to_owned())
 }
@@ -19,13 +20,22 @@ pub fn events(body: &str) -> Result<Vec<Value>, String> {
     let mut events = Vec::new();
     for frame in body.split_terminator("\n\n") {
         let lines: Vec<_> = frame.split('\n').collect();
-        let [name, data] = lines[..] else { return Err(format!("two lines make an event: {frame}")) };
-        let name = name.strip_prefix("event: ").ok_or_else(|| format!("no name: {frame}"))?;
-        let data = data.strip_prefix("data: ").ok_or_else(|| format!("no data: {frame}"))?;
-        let event: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {frame}"))?;
+        let [name, data] = lines[..] else {
+            return Err(format!("two lines make an event: {frame}"));
+        };
+        let name = name
+            .strip_prefix("event: ")
+            .ok_or_else(|| format!("no name: {frame}"))?;
+        let data = data
+            .strip_prefix("data: ")
+            .ok_or_else(|| format!("no data: {frame}"))?;
+        let event: Value =
+            serde_json::from_str(data).map_err(|error| format!("{error}: {frame}"))?;
         let number = events.len();
         fail_if!(
-            !data.starts_with(&format!("{{\"type\":\"{name}\",\"sequence_number\":{number},")),
+            !data.starts_with(&format!(
+                "{{\"type\":\"{name}\",\"sequence_number\":{number},"
+            )),
             "type and number {number} come first: {frame}"
         );
         events.push(event);
@@ -80,7 +90,9 @@ impl Fold {
         fail_if!(!order || self.failing != fails, "not in this place");
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => self.begins(event),
-            "response.completed" | "response.incomplete" | "response.failed" => self.ends(kind, event),
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                self.ends(kind, event)
+            }
             "error" => {
                 self.failing = true;
                 for key in ["code", "message", "param"] {
@@ -109,11 +121,17 @@ impl Fold {
     fn ends(&mut self, kind: &str, event: &Value) -> Result<(), String> {
         let response = &event["response"];
         same("id", &response["id"], self.id.as_ref().unwrap())?;
-        same("status", &response["status"], &json!(kind.trim_start_matches("response.")))?;
+        same(
+            "status",
+            &response["status"],
+            &json!(kind.trim_start_matches("response.")),
+        )?;
         let (completed, failed) = (kind == "response.completed", kind == "response.failed");
-        for (key, there) in
-            [("completed_at", completed), ("error", failed), ("incomplete_details", !completed && !failed)]
-        {
+        for (key, there) in [
+            ("completed_at", completed),
+            ("error", failed),
+            ("incomplete_details", !completed && !failed),
+        ] {
             fail_if!(response[key].is_null() == there, "{key}: {}", response[key]);
         }
         let mut output = Vec::new();
@@ -138,18 +156,33 @@ impl Fold {
 
     fn item_added(&mut self, event: &Value) -> Result<(), String> {
         let item = &event["item"];
-        same("output_index", &event["output_index"], &json!(self.items.len()))?;
+        same(
+            "output_index",
+            &event["output_index"],
+            &json!(self.items.len()),
+        )?;
         same("status", &item["status"], &json!("in_progress"))?;
         let own = ["message", "reasoning", "function_call", "custom_tool_call"];
         if own.iter().any(|kind| item["type"] == *kind) {
             for key in ["content", "summary", "arguments", "input"] {
-                let empty = item.get(key).is_none_or(|value| *value == json!([]) || *value == json!(""));
+                let empty = item
+                    .get(key)
+                    .is_none_or(|value| *value == json!([]) || *value == json!(""));
                 fail_if!(!empty, "{key} at the beginning: {}", item[key]);
             }
         }
         let id = item["id"].as_str().ok_or("no id")?.to_owned();
-        let suffix = self.id.as_ref().and_then(Value::as_str).unwrap().trim_start_matches("resp_").to_owned();
-        fail_if!(!id.ends_with(&format!("_{suffix}_{}", self.items.len())), "id {id}");
+        let suffix = self
+            .id
+            .as_ref()
+            .and_then(Value::as_str)
+            .unwrap()
+            .trim_start_matches("resp_")
+            .to_owned();
+        fail_if!(
+            !id.ends_with(&format!("_{suffix}_{}", self.items.len())),
+            "id {id}"
+        );
         self.items.push(Item {
             id,
             item: item.clone(),
@@ -214,10 +247,13 @@ impl Fold {
                 item.delta(Some("content"), event)
             }
             "reasoning_summary_text.delta" => item.delta(Some("summary"), event),
-            "function_call_arguments.delta" | "custom_tool_call_input.delta" => item.delta(None, event),
-            "output_text.done" | "reasoning_text.done" | "reasoning.done" | "reasoning_summary_text.done" => {
-                item.ended(event, "text")
+            "function_call_arguments.delta" | "custom_tool_call_input.delta" => {
+                item.delta(None, event)
             }
+            "output_text.done"
+            | "reasoning_text.done"
+            | "reasoning.done"
+            | "reasoning_summary_text.done" => item.ended(event, "text"),
             "refusal.done" => item.ended(event, "refusal"),
             "function_call_arguments.done" => {
                 same("name", &event["name"], &item.item["name"])?;
@@ -225,7 +261,11 @@ impl Fold {
             }
             "custom_tool_call_input.done" => item.ended(event, "input"),
             "output_text.annotation.added" => {
-                same("annotation_index", &event["annotation_index"], &json!(item.annotations().len()))?;
+                same(
+                    "annotation_index",
+                    &event["annotation_index"],
+                    &json!(item.annotations().len()),
+                )?;
                 let annotation = event["annotation"].clone();
                 item.annotations().push(annotation);
                 Ok(())
@@ -243,10 +283,15 @@ impl Fold {
 
 impl Item {
     fn part_added(&mut self, key: &'static str, index: &str, event: &Value) -> Result<(), String> {
-        let parts = self.item[key].as_array_mut().ok_or("an item without parts")?;
+        let parts = self.item[key]
+            .as_array_mut()
+            .ok_or("an item without parts")?;
         same(index, &event[index], &json!(parts.len()))?;
         let part = &event["part"];
-        let text = part.get("text").or_else(|| part.get("refusal")).ok_or("a part without text")?;
+        let text = part
+            .get("text")
+            .or_else(|| part.get("refusal"))
+            .ok_or("a part without text")?;
         same("text", text, &json!(""))?;
         parts.push(part.clone());
         // With reasoning in both places, two parts are open at once; each is checked by its own text.
@@ -259,11 +304,16 @@ impl Item {
 
     /// Returns the part under `key` that is being filled: the last one.
     fn part(&mut self, key: &str) -> Result<&mut Value, String> {
-        self.item[key].as_array_mut().and_then(|parts| parts.last_mut()).ok_or_else(|| "no part".to_owned())
+        self.item[key]
+            .as_array_mut()
+            .and_then(|parts| parts.last_mut())
+            .ok_or_else(|| "no part".to_owned())
     }
 
     fn annotations(&mut self) -> &mut Vec<Value> {
-        self.part("content").unwrap()["annotations"].as_array_mut().unwrap()
+        self.part("content").unwrap()["annotations"]
+            .as_array_mut()
+            .unwrap()
     }
 
     fn delta(&mut self, key: Option<&'static str>, event: &Value) -> Result<(), String> {
@@ -271,22 +321,43 @@ impl Item {
         fail_if!(piece.is_empty(), "an empty delta");
         let Some(key) = key else {
             self.text.push_str(piece);
-            return if self.ended { Err("more after its end".to_owned()) } else { Ok(()) };
+            return if self.ended {
+                Err("more after its end".to_owned())
+            } else {
+                Ok(())
+            };
         };
         fail_if!(self.part.is_none(), "a delta without its part");
-        self.logprobs.extend(event.get("logprobs").and_then(Value::as_array).cloned().unwrap_or_default());
+        self.logprobs.extend(
+            event
+                .get("logprobs")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
+        );
         let part = self.part(key)?;
-        let name = if part["type"] == "refusal" { "refusal" } else { "text" };
+        let name = if part["type"] == "refusal" {
+            "refusal"
+        } else {
+            "text"
+        };
         let so_far = format!("{}{piece}", part[name].as_str().unwrap());
         part[name] = json!(so_far);
         Ok(())
     }
 
     fn ended(&mut self, event: &Value, key: &str) -> Result<(), String> {
-        match event.get("content_index").or_else(|| event.get("summary_index")) {
+        match event
+            .get("content_index")
+            .or_else(|| event.get("summary_index"))
+        {
             None => same(key, &event[key], &json!(self.text))?,
             Some(_) => {
-                let part = if event.get("summary_index").is_some() { "summary" } else { "content" };
+                let part = if event.get("summary_index").is_some() {
+                    "summary"
+                } else {
+                    "content"
+                };
                 let told = self.part(part)?[key].clone();
                 same(key, &event[key], &told)?;
                 if let Some(logprobs) = event.get("logprobs") {
@@ -327,13 +398,18 @@ impl Item {
     fn cut(&self, end: &Value) -> Result<Value, String> {
         let mut cut = self.item.clone();
         if self.part == Some("content")
-            && let Some(last) = cut["content"].as_array_mut().and_then(|parts| parts.last_mut())
+            && let Some(last) = cut["content"]
+                .as_array_mut()
+                .and_then(|parts| parts.last_mut())
         {
             let at = self.item["content"].as_array().map_or(0, Vec::len) - 1;
             *last = Self::with_bytes(last.take(), &end["content"][at], &self.logprobs)?;
         }
         cut["status"] = json!("incomplete");
-        for key in ["arguments", "input"].iter().filter(|key| self.item.get(**key).is_some()) {
+        for key in ["arguments", "input"]
+            .iter()
+            .filter(|key| self.item.get(**key).is_some())
+        {
             cut[*key] = json!(self.text);
         }
         Ok(cut)

@@ -33,8 +33,13 @@ impl Folder {
     /// secrets.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, next) = (self.path(name), self.path(&format!("{name}.next")));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&next);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the folder is writable");
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&next);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .expect("the folder is writable");
         std::fs::rename(&next, &path).expect("the folder is writable");
         path
     }
@@ -43,7 +48,8 @@ impl Folder {
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        made.and_then(|()| std::fs::write(&path, text)).expect("the folder is writable");
+        made.and_then(|()| std::fs::write(&path, text))
+            .expect("the folder is writable");
         path.into_os_string().into_string().expect("UTF-8")
     }
 

@@ -32,8 +32,11 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
         }
     }
     let second = rewritten_again(case, &answer);
-    let exempt =
-        || loses_finish(case, &answer, end) || gains_code(&answer, &second) || gains_count(&answer, &second);
+    let exempt = || {
+        loses_finish(case, &answer, end)
+            || gains_code(&answer, &second)
+            || gains_count(&answer, &second)
+    };
     if second != answer && !exempt() {
         return Err(told("not a fixed point", &second.body));
     }
@@ -44,7 +47,12 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
 fn rewritten_again(case: &Case, answer: &Answer) -> Answer {
     let status = answer.status;
     let events = case.streams() && status == 200;
-    Case { status, events, ..case.fed_back(&answer.body) }.run(&Cut::Whole)
+    Case {
+        status,
+        events,
+        ..case.fed_back(&answer.body)
+    }
+    .run(&Cut::Whole)
 }
 
 /// True for the one kind of answer that is not a fixed point: an error right after a finish. In the engine's
@@ -55,7 +63,10 @@ fn loses_finish(case: &Case, answer: &Answer, end: End) -> bool {
         return false;
     }
     let frames = frames(&answer.body).unwrap();
-    let error = frames.iter().position(|frame| matches!(frame, Frame::Error(_))).unwrap();
+    let error = frames
+        .iter()
+        .position(|frame| matches!(frame, Frame::Error(_)))
+        .unwrap();
     let before = error.checked_sub(1).and_then(|at| frames.get(at));
     matches!(before, Some(Frame::Chunk(chunk)) if !chunk["choices"][0]["finish_reason"].is_null())
 }
@@ -85,7 +96,12 @@ pub fn check_small_limit(case: &Case, limit: usize, sizes: &[usize]) -> Result<(
     canonical::check(case, &answer)?;
     for cut in [Cut::Sizes(sizes), Cut::Bytes] {
         let other = case.run_within(limit, &cut);
-        fail_if!(other != answer, "the cut matters at {limit}\n{}\n{}", answer.body, other.body);
+        fail_if!(
+            other != answer,
+            "the cut matters at {limit}\n{}\n{}",
+            answer.body,
+            other.body
+        );
     }
     Ok(())
 }

@@ -23,7 +23,9 @@ pub fn cuts(input: &[u8]) -> Vec<usize> {
     if input.len() < 1_500 {
         return (0..=input.len()).collect();
     }
-    let ends: Vec<_> = (0..input.len()).filter(|&at| matches!(input[at], b'\n' | b'\r')).collect();
+    let ends: Vec<_> = (0..input.len())
+        .filter(|&at| matches!(input[at], b'\n' | b'\r'))
+        .collect();
     let mut cuts = vec![0, input.len()];
     for (line, &at) in ends.iter().enumerate() {
         if line < EDGE || line + EDGE >= ends.len() || line % FEWER < 2 {
@@ -38,18 +40,31 @@ pub fn cuts(input: &[u8]) -> Vec<usize> {
 
 /// Checks that a stream cut at byte `at` ends in an error, unless the part before `at` is already complete.
 pub fn cut_short(case: &Case, at: usize, ending: Ending) -> Result<(), String> {
-    let broken = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
+    let broken = Case {
+        input: case.input[..at].to_vec(),
+        ending,
+        ..case.clone()
+    };
     let skip = case.options["invalid_event"] == "skip";
     let told = read(case.api, &broken.input, true, skip);
     let choices = choices(case);
     let answer = broken.run(&Cut::Whole);
-    let wrong = |what: &str| format!("{} cut at {at}, {ending:?}: {what}\n{}", case.name, answer.body);
+    let wrong = |what: &str| {
+        format!(
+            "{} cut at {at}, {ending:?}: {what}\n{}",
+            case.name, answer.body
+        )
+    };
     let end = check(&broken, &answer).map_err(|what| wrong(&what))?;
     let complete = is_complete(&broken, &told, choices);
     // 2.5 rule 4: a call without a name cannot be executed, however complete the answer is.
     let nameless = answer.body.contains("\"upstream_invalid_tool_call\"");
     if complete != (end == End::Complete) && !(complete && nameless) {
-        return Err(wrong(if complete { "complete, and an error" } else { "broken, and a success" }));
+        return Err(wrong(if complete {
+            "complete, and an error"
+        } else {
+            "broken, and a success"
+        }));
     }
     if answer.status != 200 || !case.streams() {
         return Ok(());
@@ -58,7 +73,10 @@ pub fn cut_short(case: &Case, at: usize, ending: Ending) -> Result<(), String> {
         let Frame::Chunk(chunk) = frame else { continue };
         let choice = &chunk["choices"][0];
         let finished = |index| told.choices.get(&index).is_some_and(|said| said.finished);
-        if choice["finish_reason"].is_string() && !complete && !finished(choice["index"].as_u64().unwrap()) {
+        if choice["finish_reason"].is_string()
+            && !complete
+            && !finished(choice["index"].as_u64().unwrap())
+        {
             return Err(wrong("a finish that nobody sent"));
         }
         if !chunk["usage"].is_null() && !complete && case.options["continuous_usage"] != "pass" {
@@ -70,7 +88,8 @@ pub fn cut_short(case: &Case, at: usize, ending: Ending) -> Result<(), String> {
 
 fn choices(case: &Case) -> u64 {
     let n = case.request["n"].as_u64().unwrap_or(1);
-    let prompts =
-        case.request["prompt"].as_array().filter(|prompts| prompts.iter().any(|prompt| !prompt.is_number()));
+    let prompts = case.request["prompt"]
+        .as_array()
+        .filter(|prompts| prompts.iter().any(|prompt| !prompt.is_number()));
     n * prompts.map_or(1, |prompts| prompts.len() as u64)
 }

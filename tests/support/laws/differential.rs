@@ -9,9 +9,15 @@ fn slow_case(case: &Case) -> slow::Case {
     let api = match case.api {
         Api::Chat => "chat.completions",
         Api::Completions => "completions",
-        Api::Responses | Api::Messages => panic!("the reference knows neither Responses nor Messages"),
+        Api::Responses | Api::Messages => {
+            panic!("the reference knows neither Responses nor Messages")
+        }
     };
-    let content_type = if case.events { "text/event-stream" } else { "application/json" };
+    let content_type = if case.events {
+        "text/event-stream"
+    } else {
+        "application/json"
+    };
     slow::Case {
         client_api: api.to_owned(),
         upstream_api: api.to_owned(),
@@ -38,12 +44,21 @@ pub fn both(case: &Case) -> Result<(), String> {
         return Ok(());
     }
     // A whole choice without text and without a finish yields no event that could carry its unknown members.
-    let supplied = case.options["missing_finish"] == "stop" && case.options["unknown_fields"] == "pass";
+    let supplied =
+        case.options["missing_finish"] == "stop" && case.options["unknown_fields"] == "pass";
     if supplied && !case.events && !case.streams() {
         return Ok(());
     }
-    let at = fast.body.lines().zip(body.lines()).position(|(fast, slow)| fast != slow);
-    let line = |text: &str| at.and_then(|at| text.lines().nth(at)).unwrap_or(text).to_owned();
+    let at = fast
+        .body
+        .lines()
+        .zip(body.lines())
+        .position(|(fast, slow)| fast != slow);
+    let line = |text: &str| {
+        at.and_then(|at| text.lines().nth(at))
+            .unwrap_or(text)
+            .to_owned()
+    };
     let input = String::from_utf8_lossy(&case.input);
     Err(format!(
         "{}\n  library   {} {}\n  reference {} {}\n  request {}\n  options {}\n  {}\n{input}",
@@ -54,6 +69,10 @@ pub fn both(case: &Case) -> Result<(), String> {
         line(&body),
         case.request,
         case.options,
-        if case.ending == Ending::Reset { "reset" } else { "" },
+        if case.ending == Ending::Reset {
+            "reset"
+        } else {
+            ""
+        },
     ))
 }

@@ -9,13 +9,19 @@ type Collected = Result<Value, Value>;
 
 /// Requests the same answer streamed and whole, and compares the contents.
 pub fn both_forms(case: &Case) -> Result<(), String> {
-    let stream = with_form(case, json!({"stream": true, "stream_options": {"include_usage": true}}));
+    let stream = with_form(
+        case,
+        json!({"stream": true, "stream_options": {"include_usage": true}}),
+    );
     let whole = with_form(case, json!({"stream": false}));
     let (stream, whole) = (stream.run(&Cut::Whole), whole.run(&Cut::Whole));
     let (collected, object) = (collected(&stream)?, parts(&whole));
     match collected == object {
         true => Ok(()),
-        false => Err(format!("{}:\n{collected:?}\n{object:?}\n{}\n{}", case.name, stream.body, whole.body)),
+        false => Err(format!(
+            "{}:\n{collected:?}\n{object:?}\n{}\n{}",
+            case.name, stream.body, whole.body
+        )),
     }
 }
 
@@ -23,7 +29,10 @@ fn with_form(case: &Case, form: Value) -> Case {
     let mut request = case.request.as_object().cloned().unwrap_or_default();
     request.remove("stream_options");
     request.extend(form.as_object().cloned().unwrap_or_default());
-    Case { request: Value::Object(request), ..case.clone() }
+    Case {
+        request: Value::Object(request),
+        ..case.clone()
+    }
 }
 
 /// Extracts the content of a whole answer.
@@ -52,7 +61,9 @@ fn parts(answer: &Answer) -> Collected {
 /// Returns the function that a tool call names; a custom tool is converted into a function.
 fn called(call: &Value) -> Value {
     match &call["custom"] {
-        Value::Object(custom) => json!({"name": custom.get("name"), "arguments": custom.get("input")}),
+        Value::Object(custom) => {
+            json!({"name": custom.get("name"), "arguments": custom.get("input")})
+        }
         _ => call["function"].clone(),
     }
 }
@@ -62,7 +73,8 @@ fn collected(answer: &Answer) -> Result<Collected, String> {
     if answer.status != 200 {
         return Ok(parts(answer));
     }
-    let (mut choices, mut usage, mut head): (Vec<Value>, _, _) = (Vec::new(), Value::Null, Value::Null);
+    let (mut choices, mut usage, mut head): (Vec<Value>, _, _) =
+        (Vec::new(), Value::Null, Value::Null);
     for frame in frames(&answer.body)? {
         match frame {
             Frame::Done => {}
@@ -87,13 +99,19 @@ fn answer_of(head: &Value, choices: Vec<Value>, usage: &Value) -> Value {
 }
 
 fn take(part: &Value, choices: &mut Vec<Value>) {
-    if !choices.iter().any(|choice| choice["index"] == part["index"]) {
+    if !choices
+        .iter()
+        .any(|choice| choice["index"] == part["index"])
+    {
         choices.push(json!({
             "index": part["index"], "content": "", "reasoning": "", "refusal": "", "calls": [], "function": null,
             "finish": null, "logprobs": entries(&Value::Null),
         }));
     }
-    let choice = choices.iter_mut().find(|choice| choice["index"] == part["index"]).unwrap();
+    let choice = choices
+        .iter_mut()
+        .find(|choice| choice["index"] == part["index"])
+        .unwrap();
     let said = part.get("delta").unwrap_or(part);
     for (key, more) in [
         ("content", text(&said["content"]) + &text(&said["text"])),
@@ -114,7 +132,10 @@ fn take(part: &Value, choices: &mut Vec<Value>) {
         let arguments = &mut calls[at]["function"]["arguments"];
         *arguments = json!(text(arguments) + &text(&called(call)["arguments"]));
     }
-    if let Some(function) = said.get("function_call").filter(|function| !function.is_null()) {
+    if let Some(function) = said
+        .get("function_call")
+        .filter(|function| !function.is_null())
+    {
         let before = choice["function"].clone();
         choice["function"] = json!({
             "name": text(&before["name"]) + &text(&function["name"]),
@@ -126,13 +147,19 @@ fn take(part: &Value, choices: &mut Vec<Value>) {
     }
     let more = entries(&part["logprobs"]);
     for (key, list) in choice["logprobs"].as_object_mut().unwrap() {
-        list.as_array_mut().unwrap().extend(more[key].as_array().cloned().unwrap_or_default());
+        list.as_array_mut()
+            .unwrap()
+            .extend(more[key].as_array().cloned().unwrap_or_default());
     }
 }
 
 /// Returns the reasoning, which may be under either of two names.
 fn reasoning(said: &Value) -> String {
-    let name = if said["reasoning_content"].is_string() { "reasoning_content" } else { "reasoning" };
+    let name = if said["reasoning_content"].is_string() {
+        "reasoning_content"
+    } else {
+        "reasoning"
+    };
     text(&said[name])
 }
 
@@ -142,7 +169,17 @@ fn text(value: &Value) -> String {
 
 /// Returns the lists of log probabilities, in the form of either API.
 fn entries(logprobs: &Value) -> Value {
-    let keys = ["content", "refusal", "tokens", "token_logprobs", "top_logprobs"];
+    let keys = [
+        "content",
+        "refusal",
+        "tokens",
+        "token_logprobs",
+        "top_logprobs",
+    ];
     let list = |key: &str| logprobs[key].as_array().cloned().unwrap_or_default();
-    Value::Object(keys.iter().map(|key| ((*key).to_owned(), Value::Array(list(key)))).collect::<Map<_, _>>())
+    Value::Object(
+        keys.iter()
+            .map(|key| ((*key).to_owned(), Value::Array(list(key))))
+            .collect::<Map<_, _>>(),
+    )
 }

@@ -32,13 +32,26 @@ impl<'de: 'a, 'a> Deserialize<'de> for Reference<'a> {
 /// Parses `text` with both readers and asserts that they agree. Returns true if it is JSON.
 pub(crate) fn agree(text: &str) -> bool {
     let raw = Raw::of(text);
-    assert_eq!(raw.map(Raw::get), serde_json::from_str(text).map(RawValue::get).ok(), "{text:?}");
+    assert_eq!(
+        raw.map(Raw::get),
+        serde_json::from_str(text).map(RawValue::get).ok(),
+        "{text:?}"
+    );
     let members = Members::of(text).map(|Members(members)| {
-        Reference(members.into_iter().map(|(key, raw)| (key.into_owned(), raw.get())).collect())
+        Reference(
+            members
+                .into_iter()
+                .map(|(key, raw)| (key.into_owned(), raw.get()))
+                .collect(),
+        )
     });
     assert_eq!(members, serde_json::from_str(text).ok(), "{text:?}");
     if let Ok(characters) = serde_json::from_str::<String>(text) {
-        assert_eq!(raw.and_then(Text::of).unwrap().decoded(), characters, "{text:?}");
+        assert_eq!(
+            raw.and_then(Text::of).unwrap().decoded(),
+            characters,
+            "{text:?}"
+        );
     }
     raw.is_some()
 }

@@ -7,7 +7,12 @@ use serde_json::Value;
 
 /// Returns what the client must receive, by a naive reading of the engine's bytes.
 fn expected(case: &Case) -> AnswerContent {
-    let mut told = read(case.api, &case.input, case.events, case.options["invalid_event"] == "skip");
+    let mut told = read(
+        case.api,
+        &case.input,
+        case.events,
+        case.options["invalid_event"] == "skip",
+    );
     let logprobs = match case.api {
         Api::Chat => case.request["logprobs"] == true,
         Api::Completions => case.request["logprobs"].is_u64(),
@@ -21,7 +26,9 @@ fn expected(case: &Case) -> AnswerContent {
             said.refusal_logprobs.clear();
         }
         // 2.4: what continues a text is text.
-        if case.request["continue_final_message"] == true && case.options["promote_reasoning"] != false {
+        if case.request["continue_final_message"] == true
+            && case.options["promote_reasoning"] != false
+        {
             let reasoning = std::mem::take(&mut said.reasoning);
             said.content.insert_str(0, &reasoning);
         }
@@ -62,7 +69,10 @@ pub fn check(case: &Case) -> Result<(), String> {
     if answer.status != 200 {
         return Ok(());
     }
-    let (due, told) = (expected(case), read(case.api, answer.body.as_bytes(), case.streams(), false));
+    let (due, told) = (
+        expected(case),
+        read(case.api, answer.body.as_bytes(), case.streams(), false),
+    );
     let wrong = |index: &u64, due: &ChoiceContent, told: &ChoiceContent| {
         let input = String::from_utf8_lossy(&case.input);
         let request = &case.request;
@@ -72,7 +82,11 @@ pub fn check(case: &Case) -> Result<(), String> {
         )
     };
     let nothing = ChoiceContent::default();
-    if let Some(made_up) = told.choices.keys().find(|index| !due.choices.contains_key(index)) {
+    if let Some(made_up) = told
+        .choices
+        .keys()
+        .find(|index| !due.choices.contains_key(index))
+    {
         // 2.3 rule 6: the role frame of a lower choice may precede the engine's first chunk of it.
         if told.choices[made_up] != nothing {
             return Err(wrong(made_up, &nothing, &told.choices[made_up]));

@@ -10,7 +10,10 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     let told = |what: &str, seen: &str| {
         let (request, input) = (&case.request, case.input.escape_ascii());
-        format!("{what}\n  {request} {:?}\n  input {input}\n  {}\n  {seen}", case.ending, answer.body)
+        format!(
+            "{what}\n  {request} {:?}\n  input {input}\n  {}\n  {seen}",
+            case.ending, answer.body
+        )
     };
     if case.events {
         for cut in [Cut::Sizes(sizes), Cut::Bytes] {
@@ -21,11 +24,13 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
         }
     }
     if answer.status != 200 {
-        let body: Value = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        let body: Value =
+            serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
         return error(&body).map_err(|wrong| told(&wrong, ""));
     }
     if !case.streams() {
-        let message = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        let message =
+            serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
         return whole(&message).map_err(|wrong| told(&wrong, ""));
     }
     let folded = fold(&answer.body).map_err(|wrong| told(&wrong, ""))?;
@@ -49,13 +54,24 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
 
 /// Returns true for an engine that counts a prompt at first, and none at the end: the first count then stays.
 fn loses_its_prompt(body: &str, folded: &Folded) -> bool {
-    let start = body.split("\ndata: ").find(|event| event.starts_with(r#"{"type":"message_start""#));
-    let start =
-        start.and_then(|event| event.split('\n').next()).and_then(|json| serde_json::from_str(json).ok());
+    let start = body
+        .split("\ndata: ")
+        .find(|event| event.starts_with(r#"{"type":"message_start""#));
+    let start = start
+        .and_then(|event| event.split('\n').next())
+        .and_then(|json| serde_json::from_str(json).ok());
     let start: Value = start.unwrap_or_default();
-    ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"].iter().any(|key| {
+    [
+        "input_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+    ]
+    .iter()
+    .any(|key| {
         folded.message["usage"][key] == 0
-            && start["message"]["usage"][key].as_u64().is_some_and(|count| count > 0)
+            && start["message"]["usage"][key]
+                .as_u64()
+                .is_some_and(|count| count > 0)
     })
 }
 
@@ -76,7 +92,11 @@ fn same_as_whole(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
         && ["id", "model", "stop_reason", "stop_sequence", "usage"]
             .iter()
             .all(|key| message[key] == folded.message[key]);
-    if same { Ok(()) } else { Err(("other than the whole message".to_owned(), answer.body)) }
+    if same {
+        Ok(())
+    } else {
+        Err(("other than the whole message".to_owned(), answer.body))
+    }
 }
 
 /// Returns the blocks, with cut arguments in the form of a whole message.
@@ -96,13 +116,24 @@ type Said = (String, String, Vec<(String, Value)>);
 /// Checks that the message has the content that a chat client gets of the same answer.
 fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
     let options = &case.options["invalid_event"];
-    let options = if options.is_null() { json!({}) } else { json!({ "invalid_event": options }) };
+    let options = if options.is_null() {
+        json!({})
+    } else {
+        json!({ "invalid_event": options })
+    };
     let request = json!({"model": "m", "stream": false});
-    let chat = Case { api: Api::Chat, request, options, ..case.clone() }.run(&Cut::Whole);
+    let chat = Case {
+        api: Api::Chat,
+        request,
+        options,
+        ..case.clone()
+    }
+    .run(&Cut::Whole);
     if folded.error.is_some() || chat.status != 200 {
         return Ok(());
     }
-    let chat: Value = serde_json::from_str(&chat.body).map_err(|wrong| (wrong.to_string(), String::new()))?;
+    let chat: Value =
+        serde_json::from_str(&chat.body).map_err(|wrong| (wrong.to_string(), String::new()))?;
     let (ours, theirs) = (of_message(&folded.message), of_chat(&chat));
     let hides = case.options["messages_thinking"] == "none"
         || case.options["messages_thinking"] == "omitted"
@@ -117,7 +148,14 @@ fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
     let has_refusal = chat["choices"][0]["message"]["refusal"].is_string();
     let same_text = ours.1 == theirs.1 || has_refusal && letters(&ours.1) == letters(&theirs.1);
     let same = (hides || ours.0 == theirs.0) && same_text && ours.2 == theirs.2;
-    if same { Ok(()) } else { Err((format!("other than the chat answer {ours:?}"), chat.to_string())) }
+    if same {
+        Ok(())
+    } else {
+        Err((
+            format!("other than the chat answer {ours:?}"),
+            chat.to_string(),
+        ))
+    }
 }
 
 fn of_message(message: &Value) -> Said {
@@ -126,7 +164,10 @@ fn of_message(message: &Value) -> Said {
         match block["type"].as_str() {
             Some("thinking") => thinking.push_str(block["thinking"].as_str().unwrap_or_default()),
             Some("text") => text.push_str(block["text"].as_str().unwrap_or_default()),
-            _ => calls.push((block["name"].as_str().unwrap_or_default().to_owned(), block["input"].clone())),
+            _ => calls.push((
+                block["name"].as_str().unwrap_or_default().to_owned(),
+                block["input"].clone(),
+            )),
         }
     }
     (thinking, text, calls)
@@ -146,12 +187,24 @@ fn of_chat(object: &Value) -> Said {
     let text = |key: &str| message[key].as_str().unwrap_or_default().to_owned();
     let mut calls = Vec::new();
     for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let inner = if call["type"] == "custom" { &call["custom"] } else { &call["function"] };
-        let arguments = inner["arguments"].as_str().or_else(|| inner["input"].as_str()).unwrap_or_default();
-        calls.push((inner["name"].as_str().unwrap_or_default().to_owned(), input(arguments)));
+        let inner = if call["type"] == "custom" {
+            &call["custom"]
+        } else {
+            &call["function"]
+        };
+        let arguments = inner["arguments"]
+            .as_str()
+            .or_else(|| inner["input"].as_str())
+            .unwrap_or_default();
+        calls.push((
+            inner["name"].as_str().unwrap_or_default().to_owned(),
+            input(arguments),
+        ));
     }
     if let Some(name) = message["function_call"]["name"].as_str() {
-        let arguments = message["function_call"]["arguments"].as_str().unwrap_or_default();
+        let arguments = message["function_call"]["arguments"]
+            .as_str()
+            .unwrap_or_default();
         calls.push((name.to_owned(), input(arguments)));
     }
     let text_and_refusal = text("content") + &text("refusal");

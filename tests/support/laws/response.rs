@@ -23,13 +23,20 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
         }
     }
     if answer.status != 200 {
-        let body: Value = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        let body: Value =
+            serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
         let good = body["error"]["message"].is_string() && (400..600).contains(&answer.status);
-        return if good { Ok(()) } else { Err(told("not an error", "")) };
+        return if good {
+            Ok(())
+        } else {
+            Err(told("not an error", ""))
+        };
     }
     let object = match case.streams() {
         true => fold(&answer.body).map_err(|wrong| told(&wrong, ""))?,
-        false => serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?,
+        false => {
+            serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?
+        }
     };
     let ended = object["status"] == "completed" || object["status"] == "incomplete";
     // Any input that marks an answer as complete contains one of these words, or is spelled with escapes.
@@ -43,7 +50,10 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     // tokens.
     let same = match ended || !case.streams() {
         true => again == answer,
-        false => again.status == answer.status && without_bytes(&again.body) == without_bytes(&answer.body),
+        false => {
+            again.status == answer.status
+                && without_bytes(&again.body) == without_bytes(&answer.body)
+        }
     };
     if !same {
         return Err(told("not a fixed point", &again.body));

@@ -17,7 +17,9 @@ pub fn fold(body: &str) -> Result<Folded, String> {
     let mut reader = Reader::default();
     for frame in body.split_terminator("\n\n") {
         let event = event(frame)?;
-        reader.event(&event).map_err(|wrong| format!("{wrong}: {event}"))?;
+        reader
+            .event(&event)
+            .map_err(|wrong| format!("{wrong}: {event}"))?;
     }
     match body.is_empty() || body.ends_with("\n\n") {
         true => reader.end(),
@@ -28,9 +30,15 @@ pub fn fold(body: &str) -> Result<Folded, String> {
 /// Returns the data of an event, after checking that its name is that of its type.
 fn event(frame: &str) -> Result<Value, String> {
     let lines: Vec<_> = frame.split('\n').collect();
-    let [name, data] = lines[..] else { return Err(format!("two lines make an event: {frame}")) };
-    let name = name.strip_prefix("event: ").ok_or_else(|| format!("no name: {frame}"))?;
-    let data = data.strip_prefix("data: ").ok_or_else(|| format!("no data: {frame}"))?;
+    let [name, data] = lines[..] else {
+        return Err(format!("two lines make an event: {frame}"));
+    };
+    let name = name
+        .strip_prefix("event: ")
+        .ok_or_else(|| format!("no name: {frame}"))?;
+    let data = data
+        .strip_prefix("data: ")
+        .ok_or_else(|| format!("no data: {frame}"))?;
     let event: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {frame}"))?;
     match data.starts_with(&format!("{{\"type\":\"{name}\"")) {
         true => Ok(event),
@@ -84,11 +92,17 @@ impl Reader {
     }
 
     fn blocks(&mut self) -> &mut Vec<Value> {
-        self.message.as_mut().and_then(|message| message["content"].as_array_mut()).unwrap()
+        self.message
+            .as_mut()
+            .and_then(|message| message["content"].as_array_mut())
+            .unwrap()
     }
 
     fn block_start(&mut self, event: &Value) -> Result<(), String> {
-        fail_if!(self.open || self.has_delta, "another block is open, or the message has ended");
+        fail_if!(
+            self.open || self.has_delta,
+            "another block is open, or the message has ended"
+        );
         let block = event["content_block"].clone();
         let is_empty = match block["type"].as_str() {
             Some("text") => block["text"] == "",
@@ -100,7 +114,10 @@ impl Reader {
             kind => kind.is_some(),
         };
         let next = self.blocks().len();
-        fail_if!(!is_empty || event["index"] != json!(next), "not an empty block {next}");
+        fail_if!(
+            !is_empty || event["index"] != json!(next),
+            "not an empty block {next}"
+        );
         self.blocks().push(block);
         self.open = true;
         Ok(())
@@ -108,13 +125,17 @@ impl Reader {
 
     fn block_delta(&mut self, event: &Value) -> Result<(), String> {
         let last = self.blocks().len().checked_sub(1).filter(|_| self.open);
-        let last = last.filter(|at| event["index"] == json!(at)).ok_or("a delta of no open block")?;
+        let last = last
+            .filter(|at| event["index"] == json!(at))
+            .ok_or("a delta of no open block")?;
         let block = &mut self.message.as_mut().unwrap()["content"][last];
         let delta = &event["delta"];
         let kind = block["type"].as_str().unwrap().to_owned();
         let (key, text) = match (kind.as_str(), delta["type"].as_str().unwrap_or_default()) {
             ("text", "text_delta") => ("text", &delta["text"]),
-            ("thinking", "thinking_delta") if block["signature"] == "" => ("thinking", &delta["thinking"]),
+            ("thinking", "thinking_delta") if block["signature"] == "" => {
+                ("thinking", &delta["thinking"])
+            }
             ("thinking", "signature_delta") => ("signature", &delta["signature"]),
             ("tool_use", "input_json_delta") => {
                 let piece = delta["partial_json"].as_str().ok_or("no arguments")?;
@@ -123,19 +144,30 @@ impl Reader {
                     "arguments begin with white space alone"
                 );
                 self.arguments.push_str(piece);
-                return if piece.is_empty() { Err("an empty delta".to_owned()) } else { Ok(()) };
+                return if piece.is_empty() {
+                    Err("an empty delta".to_owned())
+                } else {
+                    Ok(())
+                };
             }
-            ("text" | "thinking" | "tool_use", _) => return Err("a delta of another kind".to_owned()),
+            ("text" | "thinking" | "tool_use", _) => {
+                return Err("a delta of another kind".to_owned());
+            }
             _ => return Ok(()),
         };
-        let text = text.as_str().filter(|text| !text.is_empty()).ok_or("an empty delta")?;
+        let text = text
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .ok_or("an empty delta")?;
         block[key] = json!(format!("{}{text}", block[key].as_str().unwrap_or_default()));
         Ok(())
     }
 
     fn block_stop(&mut self, event: &Value) -> Result<(), String> {
         let last = self.blocks().len().checked_sub(1).filter(|_| self.open);
-        let last = last.filter(|at| event["index"] == json!(at)).ok_or("the end of no open block")?;
+        let last = last
+            .filter(|at| event["index"] == json!(at))
+            .ok_or("the end of no open block")?;
         self.open = false;
         let arguments = self.arguments.clone();
         let block = &mut self.message.as_mut().unwrap()["content"][last];
@@ -150,7 +182,10 @@ impl Reader {
         self.has_delta = true;
         let message = self.message.as_mut().unwrap();
         for key in ["stop_reason", "stop_sequence", "stop_details"] {
-            message[key] = event["delta"].get(key).ok_or_else(|| format!("no {key}"))?.clone();
+            message[key] = event["delta"]
+                .get(key)
+                .ok_or_else(|| format!("no {key}"))?
+                .clone();
         }
         fail_if!(!message["stop_reason"].is_string(), "no stop reason");
         message["usage"] = event["usage"].clone();
@@ -159,17 +194,36 @@ impl Reader {
 
     fn end(self) -> Result<Folded, String> {
         fail_if!(!self.is_over, "no event ends it");
-        Ok(Folded { message: self.message.unwrap_or(Value::Null), error: self.error })
+        Ok(Folded {
+            message: self.message.unwrap_or(Value::Null),
+            error: self.error,
+        })
     }
 }
 
 /// Checks an object of the API's type `Message`.
 pub fn whole(message: &Value) -> Result<(), String> {
-    let keys = message.as_object().ok_or("not an object")?.keys().map(String::as_str).collect::<Vec<_>>();
-    let expected =
-        ["content", "id", "model", "role", "stop_details", "stop_reason", "stop_sequence", "type", "usage"];
+    let keys = message
+        .as_object()
+        .ok_or("not an object")?
+        .keys()
+        .map(String::as_str)
+        .collect::<Vec<_>>();
+    let expected = [
+        "content",
+        "id",
+        "model",
+        "role",
+        "stop_details",
+        "stop_reason",
+        "stop_sequence",
+        "type",
+        "usage",
+    ];
     fail_if!(keys != expected, "the keys of a message: {keys:?}");
-    let is_named = message["id"].as_str().is_some_and(|id| id.starts_with("msg_"))
+    let is_named = message["id"]
+        .as_str()
+        .is_some_and(|id| id.starts_with("msg_"))
         && message["type"] == "message"
         && message["role"] == "assistant"
         && message["model"].is_string()
@@ -179,7 +233,12 @@ pub fn whole(message: &Value) -> Result<(), String> {
 }
 
 fn usage(usage: &Value) -> Result<(), String> {
-    let keys = ["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
+    let keys = [
+        "input_tokens",
+        "output_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+    ];
     let has_details = usage["output_tokens_details"]["thinking_tokens"].is_u64();
     let count = usage.as_object().map_or(0, serde_json::Map::len);
     match keys.iter().all(|key| usage[key].is_u64()) && count == 4 + usize::from(has_details) {
@@ -204,6 +263,12 @@ pub fn error(body: &Value) -> Result<(), String> {
     let kind = body["error"]["type"].as_str().unwrap_or_default();
     let is_error = body["type"] == "error"
         && KINDS.contains(&kind)
-        && body["error"]["message"].as_str().is_some_and(|text| !text.is_empty());
-    if is_error { Ok(()) } else { Err(format!("not an error: {body}")) }
+        && body["error"]["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty());
+    if is_error {
+        Ok(())
+    } else {
+        Err(format!("not an error: {body}"))
+    }
 }

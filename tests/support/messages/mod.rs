@@ -8,7 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Bytes, BytesMut};
 use samewire::request::Rules;
-use samewire::request::messages::{MessagesContext, MessagesMode, MessagesRequest, OpenedThinking, Purpose};
+use samewire::request::messages::{
+    MessagesContext, MessagesMode, MessagesRequest, OpenedThinking, Purpose,
+};
 use samewire::wire::encode::{ThinkingProof, messages_status, write_messages_error};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
@@ -62,5 +64,8 @@ pub fn read(
 pub fn error(failure: &Failure) -> (u16, String) {
     let mut out = BytesMut::new();
     write_messages_error(failure, None, &mut out);
-    (messages_status(failure).0, String::from_utf8(out.to_vec()).unwrap())
+    (
+        messages_status(failure).0,
+        String::from_utf8(out.to_vec()).unwrap(),
+    )
 }

@@ -17,7 +17,10 @@ const ADDED: [(&str, &str); 25] = [
     ("ChatCompletionResponseMessage", "reasoning_content"),
     ("ChatCompletionResponseMessage", "reasoning"),
     // 2.9: with `stop_details`.
-    ("CreateChatCompletionStreamResponse", "choices.*.stop_reason"),
+    (
+        "CreateChatCompletionStreamResponse",
+        "choices.*.stop_reason",
+    ),
     ("CreateChatCompletionResponse", "choices.*.stop_reason"),
     ("CreateCompletionResponse", "choices.*.stop_reason"),
     // 3.2: with `error_frame = "flat+nested"`.
@@ -48,8 +51,12 @@ const ADDED: [(&str, &str); 25] = [
 ];
 
 /// Error codes of failed responses that the service sends and Codex knows (4.7), but that are not in the schema.
-const CODES: [&str; 4] =
-    ["context_length_exceeded", "insufficient_quota", "usage_not_included", "server_is_overloaded"];
+const CODES: [&str; 4] = [
+    "context_length_exceeded",
+    "insufficient_quota",
+    "usage_not_included",
+    "server_is_overloaded",
+];
 
 /// Events of dialects (4.9) that are not in the schema.
 pub const DIALECT_EVENTS: [&str; 8] = [
@@ -75,30 +82,55 @@ pub struct Schemas {
 
 impl Schemas {
     pub fn load() -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/openai/schemas.subset.json");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/openai/schemas.subset.json");
         let all: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        let members = all["$defs"]["ResponseStreamEvent"]["anyOf"].as_array().unwrap();
+        let members = all["$defs"]["ResponseStreamEvent"]["anyOf"]
+            .as_array()
+            .unwrap();
         let event = |member: &Value| {
             let name = referred(member).unwrap();
-            let kind = all["$defs"][name]["properties"]["type"]["enum"][0].as_str().unwrap();
+            let kind = all["$defs"][name]["properties"]["type"]["enum"][0]
+                .as_str()
+                .unwrap();
             (kind.to_owned(), name.to_owned())
         };
         let events = members.iter().map(event).collect();
-        Self { all, validators: RefCell::default(), events, met: BTreeSet::new() }
+        Self {
+            all,
+            validators: RefCell::default(),
+            events,
+            met: BTreeSet::new(),
+        }
     }
 
     /// Checks a value by the schema of this name.
     pub fn check(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        self.validators.borrow_mut().entry(name.to_owned()).or_insert_with(|| self.validator(name));
+        self.validators
+            .borrow_mut()
+            .entry(name.to_owned())
+            .or_insert_with(|| self.validator(name));
         let validators = self.validators.borrow();
         if let Some(wrong) = validators[name].iter_errors(value).next() {
-            return Err(format!("{name} at {}: {wrong}\n  {value}", wrong.instance_path()));
+            return Err(format!(
+                "{name} at {}: {wrong}\n  {value}",
+                wrong.instance_path()
+            ));
         }
         drop(validators);
         let mut odd = Vec::new();
-        self.unnamed(&self.all["$defs"][name], value, Place { of: name, at: String::new() }, &mut odd);
+        self.unnamed(
+            &self.all["$defs"][name],
+            value,
+            Place {
+                of: name,
+                at: String::new(),
+            },
+            &mut odd,
+        );
         for (of, place) in odd {
-            let added = |(name, key): &&(&str, &str)| (*name == of || name.is_empty()) && *key == place;
+            let added =
+                |(name, key): &&(&str, &str)| (*name == of || name.is_empty()) && *key == place;
             match ADDED.iter().find(added) {
                 Some((_, key)) => self.met.insert(format!("{of} {key}")),
                 None => return Err(format!("{of} has `{place}`\n  {value}")),
@@ -110,7 +142,11 @@ impl Schemas {
     /// Checks an event of a Responses stream.
     pub fn event(&mut self, event: &Value) -> Result<(), String> {
         let kind = event["type"].as_str().ok_or("an event without a type")?;
-        let name = self.events.get(kind).ok_or_else(|| format!("no event is called {kind}"))?.clone();
+        let name = self
+            .events
+            .get(kind)
+            .ok_or_else(|| format!("no event is called {kind}"))?
+            .clone();
         let mut event = event.clone();
         self.depart(event.get_mut("response"));
         self.check(&name, &event)
@@ -138,7 +174,9 @@ impl Schemas {
 
     /// Replaces intended departures by valid values, so that the rest can be checked.
     fn depart(&mut self, response: Option<&mut Value>) {
-        let Some(code) = response.and_then(|response| response.pointer_mut("/error/code")) else { return };
+        let Some(code) = response.and_then(|response| response.pointer_mut("/error/code")) else {
+            return;
+        };
         if CODES.iter().any(|known| *known == code) {
             *code = json!("server_error");
             self.met.insert("Response error.code".to_owned());
@@ -149,7 +187,10 @@ impl Schemas {
         let mut schema = self.all.clone();
         // Keeps only the schemas that this one needs, for speed.
         let needed = self.needed(name);
-        schema["$defs"].as_object_mut().unwrap().retain(|name, _| needed.contains(name));
+        schema["$defs"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|name, _| needed.contains(name));
         schema["$ref"] = json!(format!("#/$defs/{name}"));
         jsonschema::validator_for(&schema).unwrap()
     }
@@ -157,10 +198,17 @@ impl Schemas {
     /// Returns the names of an object's members.
     pub fn members(&self, name: &str) -> BTreeSet<String> {
         let mut nodes = Vec::new();
-        let mut place = Place { of: name, at: String::new() };
+        let mut place = Place {
+            of: name,
+            at: String::new(),
+        };
         self.nodes(&self.all["$defs"][name], &json!({}), &mut place, &mut nodes);
-        let named = nodes.iter().filter_map(|node| node["properties"].as_object());
-        named.flat_map(|properties| properties.keys().cloned()).collect()
+        let named = nodes
+            .iter()
+            .filter_map(|node| node["properties"].as_object());
+        named
+            .flat_map(|properties| properties.keys().cloned())
+            .collect()
     }
 
     /// Returns the schemas that this one refers to, and itself.
@@ -169,8 +217,15 @@ impl Schemas {
         let mut open = vec![name.to_owned()];
         while let Some(name) = open.pop() {
             let text = self.all["$defs"][&name].to_string();
-            let names = text.split("\"#/$defs/").skip(1).filter_map(|rest| rest.split('"').next());
-            open.extend(names.filter(|name| !needed.contains(*name)).map(str::to_owned));
+            let names = text
+                .split("\"#/$defs/")
+                .skip(1)
+                .filter_map(|rest| rest.split('"').next());
+            open.extend(
+                names
+                    .filter(|name| !needed.contains(*name))
+                    .map(str::to_owned),
+            );
             needed.insert(name);
         }
         needed
@@ -188,19 +243,31 @@ impl Schemas {
         self.nodes(schema, value, &mut place, &mut nodes);
         match value {
             Value::Array(items) => {
-                for items_schema in nodes.iter().map(|node| &node["items"]).filter(|items| items.is_object())
+                for items_schema in nodes
+                    .iter()
+                    .map(|node| &node["items"])
+                    .filter(|items| items.is_object())
                 {
-                    items.iter().for_each(|item| self.unnamed(items_schema, item, place.below("*"), odd));
+                    items
+                        .iter()
+                        .for_each(|item| self.unnamed(items_schema, item, place.below("*"), odd));
                 }
             }
             Value::Object(members) if !is_free(&nodes) => {
                 for (key, value) in members {
-                    let named: Vec<&Value> =
-                        nodes.iter().filter_map(|node| node["properties"].get(key)).collect();
+                    let named: Vec<&Value> = nodes
+                        .iter()
+                        .filter_map(|node| node["properties"].get(key))
+                        .collect();
                     if named.is_empty() {
-                        odd.push((place.of.to_owned(), place.below(key).at.trim_end_matches('.').to_owned()));
+                        odd.push((
+                            place.of.to_owned(),
+                            place.below(key).at.trim_end_matches('.').to_owned(),
+                        ));
                     }
-                    named.iter().for_each(|named| self.unnamed(named, value, place.below(key), odd));
+                    named
+                        .iter()
+                        .for_each(|named| self.unnamed(named, value, place.below(key), odd));
                 }
             }
             _ => {}
@@ -217,7 +284,10 @@ impl Schemas {
     ) {
         into.push(schema);
         if let Some(name) = referred(schema) {
-            *place = Place { of: name, at: String::new() };
+            *place = Place {
+                of: name,
+                at: String::new(),
+            };
             self.nodes(&self.all["$defs"][name], value, place, into);
         }
         for part in schema["allOf"].as_array().into_iter().flatten() {
@@ -252,17 +322,29 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn below(&self, key: &str) -> Self {
-        Self { of: self.of, at: format!("{}{key}.", self.at) }
+        Self {
+            of: self.of,
+            at: format!("{}{key}.", self.at),
+        }
     }
 }
 
 /// Returns true if an object may have any keys.
 fn is_free(nodes: &[&Value]) -> bool {
-    let names = |node: &&Value| node["properties"].as_object().is_some_and(|named| !named.is_empty());
+    let names = |node: &&Value| {
+        node["properties"]
+            .as_object()
+            .is_some_and(|named| !named.is_empty())
+    };
     !nodes.iter().any(names)
-        || nodes.iter().any(|node| node.get("additionalProperties").is_some_and(|more| *more != false))
+        || nodes.iter().any(|node| {
+            node.get("additionalProperties")
+                .is_some_and(|more| *more != false)
+        })
 }
 
 fn referred(schema: &Value) -> Option<&str> {
-    schema["$ref"].as_str().map(|name| name.trim_start_matches("#/$defs/"))
+    schema["$ref"]
+        .as_str()
+        .map(|name| name.trim_start_matches("#/$defs/"))
 }

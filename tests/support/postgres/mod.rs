@@ -17,16 +17,25 @@ pub async fn database() -> String {
     // A server outlives the process, whose number comes again.
     let start = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos();
     let process = std::process::id();
-    let name = format!("samewire_{process}_{start}_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let name = format!(
+        "samewire_{process}_{start}_{}",
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
     let base = server();
-    connect(base).await.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
+    connect(base)
+        .await
+        .batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0"))
+        .await
+        .unwrap();
     let (server, _) = base.rsplit_once('/').expect("a URL with a database");
     format!("{server}/{name}")
 }
 
 /// Opens a connection of the test's own.
 pub async fn connect(url: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL answers");
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .expect("PostgreSQL answers");
     tokio::spawn(connection);
     client
 }
@@ -53,11 +62,17 @@ fn started(arguments: &[&str], lines: usize) -> Vec<String> {
     static KEPT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres.sh");
     let mut command = Command::new(script);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let printed = BufReader::new(child.stdout.take().unwrap()).lines().take(lines);
+    let printed = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .take(lines);
     let printed: Vec<String> = printed.map(Result::unwrap).collect();
-    let hint = "install Debian's `postgresql`, or set SAMEWIRE_TEST_POSTGRES to the URL of a server";
+    let hint =
+        "install Debian's `postgresql`, or set SAMEWIRE_TEST_POSTGRES to the URL of a server";
     assert_eq!(printed.len(), lines, "these tests need PostgreSQL: {hint}");
     KEPT.lock().unwrap().push(child);
     printed

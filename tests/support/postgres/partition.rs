@@ -46,12 +46,18 @@ impl Partition {
                 tokio::spawn(carry(client, server, seen.clone()));
             }
         });
-        Self { url, state: way, connections }
+        Self {
+            url,
+            state: way,
+            connections,
+        }
     }
 }
 
 async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<RelayState>) {
-    let Ok(server) = TcpStream::connect(server).await else { return };
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
     let mut closing = way.clone();

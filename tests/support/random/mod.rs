@@ -18,8 +18,15 @@ pub fn library_case(case: &slow::Case) -> Case {
     if request["stream"] != true {
         request.as_object_mut().unwrap().remove("stream_options");
     }
-    let events = case.upstream_headers.get("content-type").is_some_and(|ct| ct.contains("event-stream"));
-    let api = if case.client_api == "chat.completions" { Api::Chat } else { Api::Completions };
+    let events = case
+        .upstream_headers
+        .get("content-type")
+        .is_some_and(|ct| ct.contains("event-stream"));
+    let api = if case.client_api == "chat.completions" {
+        Api::Chat
+    } else {
+        Api::Completions
+    };
     Case {
         name: "random".to_owned(),
         api,
@@ -29,7 +36,11 @@ pub fn library_case(case: &slow::Case) -> Case {
         status: case.upstream_status,
         input: case.input.clone(),
         events,
-        ending: if case.eof_reset { Ending::Reset } else { Ending::Clean },
+        ending: if case.eof_reset {
+            Ending::Reset
+        } else {
+            Ending::Clean
+        },
         now: case.now,
         ..Case::default()
     }

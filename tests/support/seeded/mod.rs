@@ -13,5 +13,10 @@ pub(crate) fn seeded(cases: u32) -> ProptestConfig {
         RngSeed::Random => RngSeed::Fixed(1),
         given => given,
     };
-    ProptestConfig { cases, rng_seed, failure_persistence: None, ..default }
+    ProptestConfig {
+        cases,
+        rng_seed,
+        failure_persistence: None,
+        ..default
+    }
 }

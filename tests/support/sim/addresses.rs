@@ -6,14 +6,18 @@ use std::net::SocketAddr;
 /// Returns an address that refuses connections, and the socket that keeps its port reserved.
 pub fn refusing() -> (String, Socket) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    socket
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .expect("a free port");
     (url(&socket), socket)
 }
 
 /// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
 pub fn unanswered_address() -> (String, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    listener
+        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+        .expect("a free port");
     listener.listen(0).expect("a bound socket");
     let address = listener.local_addr().expect("bound");
     let url = url(&listener);
@@ -29,6 +33,10 @@ pub fn unanswered_address() -> (String, Vec<Socket>) {
 }
 
 fn url(socket: &Socket) -> String {
-    let address = socket.local_addr().expect("bound").as_socket().expect("an IP address");
+    let address = socket
+        .local_addr()
+        .expect("bound")
+        .as_socket()
+        .expect("an IP address");
     format!("http://{address}")
 }

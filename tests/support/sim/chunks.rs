@@ -28,9 +28,12 @@ impl Chunks {
     /// else.
     pub fn next(&mut self) -> Piece {
         assert!(!self.ended, "read past the last chunk");
-        let Some(line) = find(&self.kept, b"\r\n") else { return Piece::Wait };
+        let Some(line) = find(&self.kept, b"\r\n") else {
+            return Piece::Wait;
+        };
         let size = std::str::from_utf8(&self.kept[..line]).expect("a chunk size is ASCII");
-        let size = usize::from_str_radix(size, 16).unwrap_or_else(|_| panic!("chunk size {size:?}"));
+        let size =
+            usize::from_str_radix(size, 16).unwrap_or_else(|_| panic!("chunk size {size:?}"));
         let (start, end) = (line + 2, line + 2 + size);
         if self.kept.len() < end + 2 {
             return Piece::Wait;
@@ -49,5 +52,6 @@ impl Chunks {
 
 /// Returns the position of `needle` in `hay`.
 pub(super) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
-    hay.windows(needle.len()).position(|window| window == needle)
+    hay.windows(needle.len())
+        .position(|window| window == needle)
 }

@@ -27,8 +27,10 @@ pub struct Request {
 impl Request {
     /// Creates a request without a body, with a `host` header and the test's API key.
     pub fn new(method: &str, target: &str) -> Self {
-        let headers =
-            vec![("host".into(), "localhost".into()), ("authorization".into(), format!("Bearer {KEY}"))];
+        let headers = vec![
+            ("host".into(), "localhost".into()),
+            ("authorization".into(), format!("Bearer {KEY}")),
+        ];
         Self {
             method: method.into(),
             target: target.into(),
@@ -45,7 +47,9 @@ impl Request {
 
     /// Creates a POST request with a JSON body and its `content-length`.
     pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Self {
-        Self::new("POST", target).header("content-type", "application/json").body(body)
+        Self::new("POST", target)
+            .header("content-type", "application/json")
+            .body(body)
     }
 
     /// Creates a chat completions request with this body.
@@ -62,7 +66,9 @@ impl Request {
 
     /// Creates a chat request without streaming. `more` is further JSON members, each starting with a comma.
     pub fn plain(more: &str) -> Self {
-        Self::chat(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}]{more}}}"#))
+        Self::chat(format!(
+            r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}]{more}}}"#
+        ))
     }
 
     /// Appends a header line.
@@ -92,7 +98,9 @@ impl Request {
     /// Sets the body and its length.
     pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
-        let mut this = self.without("content-length").header("content-length", &body.len().to_string());
+        let mut this = self
+            .without("content-length")
+            .header("content-length", &body.len().to_string());
         this.body = body;
         this
     }
@@ -106,7 +114,9 @@ impl Request {
             framed.extend_from_slice(b"\r\n");
         }
         framed.extend_from_slice(b"0\r\n\r\n");
-        let mut this = self.without("content-length").header("transfer-encoding", "chunked");
+        let mut this = self
+            .without("content-length")
+            .header("transfer-encoding", "chunked");
         this.body = framed;
         this
     }
@@ -198,7 +208,11 @@ impl Request {
                 return answer;
             }
             let (status, text) = (answer.head.status, String::from_utf8_lossy(&answer.body));
-            assert!(start.elapsed() < limit, "{} stays {status}: {text}", self.target);
+            assert!(
+                start.elapsed() < limit,
+                "{} stays {status}: {text}",
+                self.target
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -274,13 +288,25 @@ impl ErrorBody {
         let parsed: Faulty =
             serde_json::from_str(body).unwrap_or_else(|e| panic!("{e} in error body {body:?}"));
         let mut at = 0;
-        for key in [r#"{"error":{"message":"#, r#","type":"#, r#","param":"#, r#","code":"#] {
-            let found = body[at..].find(key).unwrap_or_else(|| panic!("no {key} in its place in {body}"));
+        for key in [
+            r#"{"error":{"message":"#,
+            r#","type":"#,
+            r#","param":"#,
+            r#","code":"#,
+        ] {
+            let found = body[at..]
+                .find(key)
+                .unwrap_or_else(|| panic!("no {key} in its place in {body}"));
             assert!(at > 0 || found == 0, "{body}");
             at += found + key.len();
         }
         assert!(body.ends_with("}}") && !body.contains('\n'), "{body}");
-        let Self { kind, plan_type, resets_at, .. } = &parsed.error;
+        let Self {
+            kind,
+            plan_type,
+            resets_at,
+            ..
+        } = &parsed.error;
         assert_eq!(resets_at.is_some(), kind == "usage_limit_reached", "{body}");
         assert!(plan_type.is_none() || resets_at.is_some(), "{body}");
         parsed.error
@@ -313,34 +339,67 @@ impl Answer {
 
     /// Parses the body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 
     /// Returns the response, which must have this status.
     #[track_caller]
     pub fn with_status(self, status: u16) -> Self {
-        assert_eq!(self.head.status, status, "{}", String::from_utf8_lossy(&self.body));
+        assert_eq!(
+            self.head.status,
+            status,
+            "{}",
+            String::from_utf8_lossy(&self.body)
+        );
         self
     }
 
     /// Parses the error that this response is, and checks what all HTTP errors have in common.
     pub fn fault(&self) -> ErrorBody {
-        assert!(self.head.status >= 400, "an error, not {} {}", self.head.status, self.text());
-        assert_eq!(self.head.header("content-type"), Some("application/json"), "{}", self.text());
-        assert!(self.head.header("x-request-id").is_some(), "every answer has an id");
+        assert!(
+            self.head.status >= 400,
+            "an error, not {} {}",
+            self.head.status,
+            self.text()
+        );
+        assert_eq!(
+            self.head.header("content-type"),
+            Some("application/json"),
+            "{}",
+            self.text()
+        );
+        assert!(
+            self.head.header("x-request-id").is_some(),
+            "every answer has an id"
+        );
         assert_eq!(self.ended, Ended::Length, "an error body has a length");
         if matches!(self.head.status, 429 | 503) {
-            let seconds = self.head.header("retry-after").expect("429 and 503 carry retry-after");
-            assert!((1..=60).contains(&seconds.parse().unwrap_or(0)), "retry-after: {seconds}");
+            let seconds = self
+                .head
+                .header("retry-after")
+                .expect("429 and 503 carry retry-after");
+            assert!(
+                (1..=60).contains(&seconds.parse().unwrap_or(0)),
+                "retry-after: {seconds}"
+            );
         }
-        assert!(!self.text().contains("127.0.0.1"), "no address of an upstream: {}", self.text());
+        assert!(
+            !self.text().contains("127.0.0.1"),
+            "no address of an upstream: {}",
+            self.text()
+        );
         ErrorBody::parse(self.text())
     }
 
     /// Returns status, type and code of the error that this response is, in one line.
     pub fn failure(&self) -> String {
         let fault = self.fault();
-        [self.head.status.to_string(), fault.kind].into_iter().chain(fault.code).collect::<Vec<_>>().join(" ")
+        [self.head.status.to_string(), fault.kind]
+            .into_iter()
+            .chain(fault.code)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -364,7 +423,9 @@ pub struct Client {
 impl Client {
     /// Connects to `to`.
     pub async fn connect(to: SocketAddr) -> Self {
-        let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
+        let stream = within("connect", TcpStream::connect(to))
+            .await
+            .expect("samewire accepts");
         Self::over(stream)
     }
 
@@ -378,7 +439,9 @@ impl Client {
     /// Connects with a small receive buffer, so that the kernel does not hide a client that has stopped reading.
     pub async fn connect_narrow(to: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_recv_buffer_size(32 * 1024).expect("a TCP socket");
+        socket
+            .set_recv_buffer_size(32 * 1024)
+            .expect("a TCP socket");
         socket.connect(&to.into()).expect("samewire accepts");
         socket.set_nonblocking(true).expect("a TCP socket");
         Self::over(TcpStream::from_std(socket.into()).expect("a TCP socket"))
@@ -387,7 +450,14 @@ impl Client {
     fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         let patience = PATIENCE;
-        Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new(), patience }
+        Self {
+            stream,
+            inbox: Vec::new(),
+            framing: Framing::None,
+            ended: None,
+            text: Vec::new(),
+            patience,
+        }
     }
 
     /// Sets how long the server may be silent, or take to read bytes sent at once, before the test fails.
@@ -461,7 +531,9 @@ impl Client {
     fn frame(&mut self, head: &Head) {
         self.ended = None;
         self.text.clear();
-        let length = head.header("content-length").map(|n| n.parse().expect("a length"));
+        let length = head
+            .header("content-length")
+            .map(|n| n.parse().expect("a length"));
         self.framing = match (head.header("transfer-encoding"), length) {
             (Some("chunked"), None) => Framing::Chunked(Chunks::default()),
             (None, Some(n)) => Framing::Length(n),
@@ -509,7 +581,11 @@ impl Client {
             }
             if let Err(ended) = self.fill().await {
                 let promised = !matches!(self.framing, Framing::Close);
-                self.ended = Some(if promised && ended == Ended::Close { Ended::Short } else { ended });
+                self.ended = Some(if promised && ended == Ended::Close {
+                    Ended::Short
+                } else {
+                    ended
+                });
             }
         }
     }
@@ -521,10 +597,16 @@ impl Client {
             if let Some(end) = find(&self.text[searched..], b"\n\n").map(|end| searched + end) {
                 let rest = self.text.split_off(end + 2);
                 let event = std::mem::replace(&mut self.text, rest);
-                return Some(String::from_utf8(event[..end].to_vec()).expect("samewire writes UTF-8"));
+                return Some(
+                    String::from_utf8(event[..end].to_vec()).expect("samewire writes UTF-8"),
+                );
             }
             let Some(piece) = self.piece().await else {
-                assert!(self.text.is_empty(), "half an event: {:?}", String::from_utf8_lossy(&self.text));
+                assert!(
+                    self.text.is_empty(),
+                    "half an event: {:?}",
+                    String::from_utf8_lossy(&self.text)
+                );
                 return None;
             };
             searched = self.text.len().saturating_sub(1);
@@ -535,7 +617,10 @@ impl Client {
     /// Reads events until one contains `what`.
     pub async fn event_with(&mut self, what: &str) -> String {
         loop {
-            let event = self.event().await.unwrap_or_else(|| panic!("no event with {what}"));
+            let event = self
+                .event()
+                .await
+                .unwrap_or_else(|| panic!("no event with {what}"));
             if event.contains(what) {
                 return event;
             }
@@ -573,7 +658,12 @@ impl Client {
         let head = self.try_head().await?;
         let waited = start.elapsed();
         let body = self.rest().await;
-        Some(Answer { head, body, ended: self.ended(), waited })
+        Some(Answer {
+            head,
+            body,
+            ended: self.ended(),
+            waited,
+        })
     }
 
     /// Waits for samewire to close the connection. Returns false if it sends anything more.
@@ -585,7 +675,9 @@ impl Client {
     async fn fill(&mut self) -> Result<(), Ended> {
         loop {
             let readable = tokio::time::timeout(self.patience, self.stream.readable()).await;
-            readable.expect("bytes from samewire in time").map_err(|_| Ended::Reset)?;
+            readable
+                .expect("bytes from samewire in time")
+                .map_err(|_| Ended::Reset)?;
             match self.stream.try_read_buf(&mut self.inbox) {
                 Ok(0) => return Err(Ended::Close),
                 Ok(_) => return Ok(()),
@@ -601,18 +693,29 @@ fn parse_head(text: &str) -> Head {
     let first = lines.next().expect("a status line");
     let mut words = first.splitn(3, ' ');
     let version = words.next().expect("a version").to_owned();
-    let status = words.next().and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{first:?}"));
+    let status = words
+        .next()
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("{first:?}"));
     let field = |line: &str| {
-        let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("header line {line:?}"));
+        let (name, value) = line
+            .split_once(':')
+            .unwrap_or_else(|| panic!("header line {line:?}"));
         (name.to_ascii_lowercase(), value.trim().to_owned())
     };
-    Head { version, status, headers: lines.filter(|line| !line.is_empty()).map(field).collect() }
+    Head {
+        version,
+        status,
+        headers: lines.filter(|line| !line.is_empty()).map(field).collect(),
+    }
 }
 
 /// Closes a connection and returns the time just before.
 pub(super) fn leave(stream: TcpStream, manner: CloseKind) -> Instant {
     if manner == CloseKind::Rst {
-        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a TCP socket");
     }
     Instant::now()
 }

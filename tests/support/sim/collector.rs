@@ -29,17 +29,24 @@ impl Collector {
 
     /// Returns the bytes of all posts, heads included.
     pub fn raw(&self) -> Vec<u8> {
-        self.0.attempts().into_iter().flat_map(|post| [post.head, post.body].concat()).collect()
+        self.0
+            .attempts()
+            .into_iter()
+            .flat_map(|post| [post.head, post.body].concat())
+            .collect()
     }
 
     /// Decodes all posts: the resource attributes and the spans of each.
     pub fn posts(&self) -> Vec<(BTreeMap<String, String>, Vec<Span>)> {
         let posts = self.0.attempts();
         let read = posts.iter().map(|post| {
-            assert_eq!((post.method.as_str(), post.target.as_str()), ("POST", "/v1/traces"));
+            assert_eq!(
+                (post.method.as_str(), post.target.as_str()),
+                ("POST", "/v1/traces")
+            );
             assert_eq!(post.header("content-type"), Some("application/x-protobuf"));
-            let mut all =
-                ExportTraceServiceRequest::decode(post.body.as_slice()).expect("what the protocol says");
+            let mut all = ExportTraceServiceRequest::decode(post.body.as_slice())
+                .expect("what the protocol says");
             assert_eq!(all.resource_spans.len(), 1);
             let mut of_resource = all.resource_spans.remove(0);
             let resource = of_resource.resource.expect("whose spans they are");
@@ -53,7 +60,10 @@ impl Collector {
 
     /// Returns all spans received so far.
     pub fn spans(&self) -> Vec<Span> {
-        self.posts().into_iter().flat_map(|(_, spans)| spans).collect()
+        self.posts()
+            .into_iter()
+            .flat_map(|(_, spans)| spans)
+            .collect()
     }
 
     /// Waits until at least `count` spans have arrived, and returns all of them.
@@ -65,20 +75,28 @@ impl Collector {
 
 /// Returns attributes by name with their values as text. Fails the test if a name occurs twice.
 pub fn attributes(all: &[KeyValue]) -> BTreeMap<String, String> {
-    let named: BTreeMap<_, _> =
-        all.iter().map(|pair| (pair.key.clone(), text(pair.value.as_ref()))).collect();
+    let named: BTreeMap<_, _> = all
+        .iter()
+        .map(|pair| (pair.key.clone(), text(pair.value.as_ref())))
+        .collect();
     assert_eq!(named.len(), all.len(), "{all:?}");
     named
 }
 
 fn text(value: Option<&AnyValue>) -> String {
-    match value.and_then(|value| value.value.as_ref()).expect("a value") {
+    match value
+        .and_then(|value| value.value.as_ref())
+        .expect("a value")
+    {
         Value::StringValue(text) => text.clone(),
         Value::IntValue(number) => number.to_string(),
         Value::DoubleValue(number) => format!("{number:.3}"),
-        Value::ArrayValue(list) => {
-            list.values.iter().map(|value| text(Some(value))).collect::<Vec<_>>().join("|")
-        }
+        Value::ArrayValue(list) => list
+            .values
+            .iter()
+            .map(|value| text(Some(value)))
+            .collect::<Vec<_>>()
+            .join("|"),
         other => panic!("{other:?}"),
     }
 }

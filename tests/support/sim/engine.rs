@@ -66,7 +66,8 @@ impl Attempt {
 
     /// Parses the body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 }
 
@@ -133,13 +134,19 @@ impl Engine {
     /// Creates an engine that answers the nth request by the nth script, and later ones by the last.
     pub async fn in_turn(scripts: Vec<Script>) -> Self {
         let n = AtomicUsize::new(0);
-        Self::answering(move |_| scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone())
-            .await
+        Self::answering(move |_| {
+            scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone()
+        })
+        .await
     }
 
     /// Creates an engine that answers each request by the script that `answering` returns for it.
     pub async fn answering(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> Self {
-        Self::on(std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"), answering).await
+        Self::on(
+            std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"),
+            answering,
+        )
+        .await
     }
 
     /// Creates engines that answer like one that [`Self::answering`] creates.
@@ -156,7 +163,12 @@ impl Engine {
 
     /// Creates an engine that answers each request up to the moment that is named in it.
     pub async fn by_moment() -> Self {
-        let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
+        let moment = |text: &str| {
+            MOMENTS
+                .into_iter()
+                .find(|moment| text.contains(moment))
+                .expect("a moment")
+        };
         Self::answering(move |attempt| Script::up_to(moment(attempt.text()))).await
     }
 
@@ -183,7 +195,11 @@ impl Engine {
             connections: AtomicUsize::new(0),
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Self { address, shared, task }
+        Self {
+            address,
+            shared,
+            task,
+        }
     }
 
     /// Returns the engine's address in the form of samewire's `--upstream` flag.
@@ -253,7 +269,10 @@ impl Engine {
 
     /// Number of GETs of this path that have arrived.
     pub fn probe_count(&self, path: &str) -> usize {
-        lock(&self.shared.probes).iter().filter(|probe| probe.target == path).count()
+        lock(&self.shared.probes)
+            .iter()
+            .filter(|probe| probe.target == path)
+            .count()
     }
 
     /// Waits for this many more GETs of this path.
@@ -274,17 +293,23 @@ impl Engine {
 
     /// Bytes written in answer to the nth request.
     pub fn written(&self, n: usize) -> u64 {
-        lock(&self.shared.attempts).get(n).map_or(0, |attempt| attempt.written)
+        lock(&self.shared.attempts)
+            .get(n)
+            .map_or(0, |attempt| attempt.written)
     }
 
     /// Returns when and how samewire closed the connection during the nth request, if it did.
     pub fn closed(&self, n: usize) -> Option<(Instant, CloseKind)> {
-        lock(&self.shared.attempts).get(n).and_then(|attempt| attempt.closed)
+        lock(&self.shared.attempts)
+            .get(n)
+            .and_then(|attempt| attempt.closed)
     }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -324,14 +349,23 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     let _open = Counted::up(&shared.open);
     stream.set_nodelay(true).expect("a TCP socket");
     // Small, so that a stopped reader is noticed soon.
-    SockRef::from(&stream).set_send_buffer_size(64 * 1024).expect("a TCP socket");
-    let mut connection = Connection { stream, inbox: Vec::new(), id, served: 0 };
+    SockRef::from(&stream)
+        .set_send_buffer_size(64 * 1024)
+        .expect("a TCP socket");
+    let mut connection = Connection {
+        stream,
+        inbox: Vec::new(),
+        id,
+        served: 0,
+    };
     let crashed = tokio::select! {
         () = shared.crash.wait() => true,
         () = connection.serve(&shared) => false,
     };
     if crashed {
-        SockRef::from(&connection.stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        SockRef::from(&connection.stream)
+            .set_linger(Some(Duration::ZERO))
+            .expect("a TCP socket");
     }
 }
 
@@ -391,7 +425,9 @@ impl Connection {
             match change {
                 AttemptChange::Written(n) => attempts[index].written += n,
                 AttemptChange::Finished => attempts[index].finished = true,
-                AttemptChange::Closed(manner) => attempts[index].closed = Some((Instant::now(), manner)),
+                AttemptChange::Closed(manner) => {
+                    attempts[index].closed = Some((Instant::now(), manner))
+                }
             }
         };
         self.play(script, note).await
@@ -417,7 +453,9 @@ impl Connection {
             Err(Interrupted::ByScript(manner)) => {
                 note(AttemptChange::Finished);
                 if manner == CloseKind::Rst {
-                    SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+                    SockRef::from(&*stream)
+                        .set_linger(Some(Duration::ZERO))
+                        .expect("a TCP socket");
                 }
             }
         }
@@ -453,7 +491,9 @@ impl Connection {
                 }
             }
         }
-        let length = attempt.header("content-length").map_or(0, |n| n.parse().expect("a content-length"));
+        let length = attempt
+            .header("content-length")
+            .map_or(0, |n| n.parse().expect("a content-length"));
         let length = match length {
             0 => 0,
             length => length.min(appetite.swap(usize::MAX, Ordering::SeqCst)),
@@ -486,7 +526,11 @@ enum AttemptChange {
     Closed(CloseKind),
 }
 
-async fn step_of(stream: &TcpStream, step: Step, note: &impl Fn(AttemptChange)) -> Result<(), Interrupted> {
+async fn step_of(
+    stream: &TcpStream,
+    step: Step,
+    note: &impl Fn(AttemptChange),
+) -> Result<(), Interrupted> {
     match step {
         Step::Send(bytes) => write(stream, &bytes, note).await?,
         Step::Split { bytes, every } => {
@@ -514,7 +558,10 @@ async fn write(
     note: &impl Fn(AttemptChange),
 ) -> Result<(), Interrupted> {
     while !bytes.is_empty() {
-        stream.writable().await.map_err(|_| Interrupted::BySamewire(CloseKind::Rst))?;
+        stream
+            .writable()
+            .await
+            .map_err(|_| Interrupted::BySamewire(CloseKind::Rst))?;
         match stream.try_write(bytes) {
             Ok(n) => {
                 note(AttemptChange::Written(n as u64));
@@ -549,7 +596,9 @@ fn parse_head(head: Vec<u8>, connection: usize, reused: bool) -> Attempt {
     let method = first.next().expect("a method").to_owned();
     let target = first.next().expect("a target").to_owned();
     let field = |line: &str| {
-        let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("header line {line:?}"));
+        let (name, value) = line
+            .split_once(':')
+            .unwrap_or_else(|| panic!("header line {line:?}"));
         (name.to_ascii_lowercase(), value.trim().to_owned())
     };
     let headers = lines.filter(|line| !line.is_empty()).map(field).collect();

@@ -21,7 +21,9 @@ pub const END_HEADERS: u8 = 4;
 
 /// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a length").to_be_bytes();
+    let length = u32::try_from(payload.len())
+        .expect("a length")
+        .to_be_bytes();
     let mut bytes = vec![length[1], length[2], length[3], kind, flags];
     bytes.extend(stream.to_be_bytes());
     bytes.extend_from_slice(payload);
@@ -52,7 +54,11 @@ impl Frame {
     pub fn status(&self) -> u16 {
         assert_eq!(self.kind, kinds::HEADERS, "{self:?}");
         // A table size update may come first; this client allows no table.
-        let fields = &self.payload[self.payload.iter().take_while(|byte| *byte >> 5 == 1).count()..];
+        let fields = &self.payload[self
+            .payload
+            .iter()
+            .take_while(|byte| *byte >> 5 == 1)
+            .count()..];
         match fields[0] {
             at @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(at - 0x88)],
             // The name is in the table, the value in Huffman code.
@@ -64,12 +70,19 @@ impl Frame {
 
 /// Decodes three digits in Huffman code (RFC 7541, appendix B): five bits up to 2, six above.
 fn digits(bytes: &[u8]) -> u16 {
-    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1)).collect();
+    let bits: Vec<u8> = bytes
+        .iter()
+        .flat_map(|byte| (0..8).rev().map(move |at| byte >> at & 1))
+        .collect();
     let number = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | u16::from(*bit));
     let (mut value, mut at) = (0, 0);
     for _ in 0..3 {
         let short = number(&bits[at..at + 5]);
-        let digit = if short < 3 { short } else { number(&bits[at..at + 6]) - 0x19 + 3 };
+        let digit = if short < 3 {
+            short
+        } else {
+            number(&bits[at..at + 6]) - 0x19 + 3
+        };
         at += if short < 3 { 5 } else { 6 };
         value = value * 10 + digit;
     }

@@ -50,7 +50,11 @@ pub enum Act {
 pub fn pieces(script: Script) -> Vec<Act> {
     let bare = |step| match step {
         Step::Send(bytes) => {
-            let start = bytes.windows(2).position(|pair| pair == b"\r\n").expect("a chunk") + 2;
+            let start = bytes
+                .windows(2)
+                .position(|pair| pair == b"\r\n")
+                .expect("a chunk")
+                + 2;
             Act::Data(bytes[start..bytes.len() - 2].to_vec())
         }
         Step::Await(gate) => Act::Await(gate),
@@ -61,20 +65,38 @@ pub fn pieces(script: Script) -> Vec<Act> {
 
 /// Returns the head of an SSE response.
 pub fn sse() -> Act {
-    Act::Head(200, vec![("content-type", "text/event-stream; charset=utf-8".to_owned())])
+    Act::Head(
+        200,
+        vec![(
+            "content-type",
+            "text/event-stream; charset=utf-8".to_owned(),
+        )],
+    )
 }
 
 /// Returns a complete SSE response of `n` tokens.
 pub fn answer(name: &str, n: usize) -> Vec<Act> {
-    let body = Script::new().role().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done();
+    let body = Script::new()
+        .role()
+        .tok(name, n, Duration::ZERO)
+        .finish("stop")
+        .usage(3, 5)
+        .done();
     [vec![sse()], pieces(body), vec![Act::End]].concat()
 }
 
 /// Returns a complete JSON response.
 pub fn json(status: u16, body: &str) -> Vec<Act> {
     let length = body.len().to_string();
-    let lines = vec![("content-type", "application/json".to_owned()), ("content-length", length)];
-    vec![Act::Head(status, lines), Act::Data(body.as_bytes().to_vec()), Act::End]
+    let lines = vec![
+        ("content-type", "application/json".to_owned()),
+        ("content-length", length),
+    ];
+    vec![
+        Act::Head(status, lines),
+        Act::Data(body.as_bytes().to_vec()),
+        Act::End,
+    ]
 }
 
 /// Settings of an HTTP/2 engine, and its deviations from a well-behaved one.
@@ -147,7 +169,11 @@ impl H2Engine {
             active: AtomicUsize::new(0),
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Self { address, shared, task }
+        Self {
+            address,
+            shared,
+            task,
+        }
     }
 
     /// Returns the engine's address in the form of samewire's `--upstream` flag.
@@ -212,7 +238,12 @@ async fn read(from: &mut OwnedReadHalf) -> Option<Frame> {
     let mut payload = vec![0; usize::try_from(length).expect("short")];
     from.read_exact(&mut payload).await.ok()?;
     let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-    Some(Frame { kind: head[3], flags: head[4], stream, payload })
+    Some(Frame {
+        kind: head[3],
+        flags: head[4],
+        stream,
+        payload,
+    })
 }
 
 /// Write half of a connection, shared by its streams.
@@ -242,7 +273,14 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     }
     write(&out, &frame(SETTINGS, 0, 0, &settings)).await;
     let (running, streams) = (JoinSet::new(), HashMap::new());
-    let mut connection = Connection { id, out, shared, running, streams, pinged: false };
+    let mut connection = Connection {
+        id,
+        out,
+        shared,
+        running,
+        streams,
+        pinged: false,
+    };
     // A separate task reads frames, so that a partly read frame is not lost when another branch is selected.
     let (tell, mut frames) = tokio::sync::mpsc::channel(64);
     let mut reading = JoinSet::new();
@@ -286,7 +324,9 @@ impl Connection {
     async fn take(&mut self, frame: Frame) {
         let (stream, ends) = (frame.stream, frame.flags & END_STREAM != 0);
         match frame.kind {
-            SETTINGS if frame.flags & ACK == 0 => write(&self.out, &self::frame(SETTINGS, ACK, 0, &[])).await,
+            SETTINGS if frame.flags & ACK == 0 => {
+                write(&self.out, &self::frame(SETTINGS, ACK, 0, &[])).await
+            }
             PING if frame.flags & ACK == 0 && !(self.shared.ways.ignores_pings && self.pinged) => {
                 self.pinged = true;
                 write(&self.out, &self::frame(PING, ACK, 0, &frame.payload)).await
@@ -294,14 +334,22 @@ impl Connection {
             HEADERS if ends => {
                 let probe = json(200, MODELS);
                 let out = Arc::clone(&self.out);
-                self.running.spawn(async move { play(&out, stream, probe).await });
+                self.running
+                    .spawn(async move { play(&out, stream, probe).await });
             }
             HEADERS => {
                 let number = {
                     let mut all = lock(&self.shared.attempts);
                     let number = all.len();
                     let (connection, body) = (self.id, Vec::new());
-                    all.push(H2Attempt { connection, stream, number, body, reset: None, finished: false });
+                    all.push(H2Attempt {
+                        connection,
+                        stream,
+                        number,
+                        body,
+                        reset: None,
+                        finished: false,
+                    });
                     number
                 };
                 self.streams.insert(stream, (number, None));
@@ -311,8 +359,12 @@ impl Connection {
             }
             DATA => {
                 let number = self.streams[&stream].0;
-                lock(&self.shared.attempts)[number].body.extend_from_slice(&frame.payload);
-                let more = u32::try_from(frame.payload.len()).expect("short").to_be_bytes();
+                lock(&self.shared.attempts)[number]
+                    .body
+                    .extend_from_slice(&frame.payload);
+                let more = u32::try_from(frame.payload.len())
+                    .expect("short")
+                    .to_be_bytes();
                 if self.shared.ways.window.is_none() && !frame.payload.is_empty() {
                     write(&self.out, &self::frame(WINDOW_UPDATE, 0, 0, &more)).await;
                     write(&self.out, &self::frame(WINDOW_UPDATE, 0, stream, &more)).await;
@@ -322,7 +374,11 @@ impl Connection {
                 }
             }
             RST_STREAM => {
-                let code = frame.payload.try_into().map(u32::from_be_bytes).expect("four bytes");
+                let code = frame
+                    .payload
+                    .try_into()
+                    .map(u32::from_be_bytes)
+                    .expect("four bytes");
                 if let Some((number, task)) = self.streams.get(&stream) {
                     lock(&self.shared.attempts)[*number].reset = Some((Instant::now(), code));
                     task.iter().for_each(AbortHandle::abort);
@@ -353,14 +409,19 @@ async fn play(out: &SharedWriter, stream: u32, acts: Vec<Act>) -> Option<CloseKi
     for act in acts {
         match act {
             Act::Head(status, lines) => bytes.extend(head(stream, status, &lines)),
-            Act::Data(data) => {
-                data.chunks(16 << 10).for_each(|piece| bytes.extend(frame(DATA, 0, stream, piece)))
-            }
+            Act::Data(data) => data
+                .chunks(16 << 10)
+                .for_each(|piece| bytes.extend(frame(DATA, 0, stream, piece))),
             Act::End => bytes.extend(frame(DATA, END_STREAM, stream, &[])),
             Act::Reset(code) => bytes.extend(frame(RST_STREAM, 0, stream, &code.to_be_bytes())),
             Act::GoAway(ours, code) => {
                 let last = if ours { stream } else { stream - 1 };
-                bytes.extend(frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat()));
+                bytes.extend(frame(
+                    GOAWAY,
+                    0,
+                    0,
+                    &[last.to_be_bytes(), code.to_be_bytes()].concat(),
+                ));
             }
             Act::Await(gate) => {
                 write(out, &std::mem::take(&mut bytes)).await;

@@ -170,7 +170,13 @@ impl Samewire {
                 shell
             }
         };
-        command.args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin-listen",
+            "127.0.0.1:0",
+        ]);
         for url in &setup.upstreams {
             command.args(["--upstream", url]);
         }
@@ -192,7 +198,11 @@ impl Samewire {
     }
 
     fn run(mut command: Command, config: Option<(Folder, PathBuf)>, deaf: bool) -> Self {
-        let spawned = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let spawned = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut child = spawned.expect("the binary starts");
         let logs = Arc::new(Mutex::new(Vec::new()));
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
@@ -204,9 +214,11 @@ impl Samewire {
                 if line.contains("WARN") || line.contains("ERROR") {
                     eprintln!("{line}");
                 }
-                let last =
-                    line.contains(r#""message":"listening""#) && line.contains(r#""listener":"admin""#);
-                sink.lock().expect("no thread panics with the lock").push(line);
+                let last = line.contains(r#""message":"listening""#)
+                    && line.contains(r#""listener":"admin""#);
+                sink.lock()
+                    .expect("no thread panics with the lock")
+                    .push(line);
                 if last {
                     let deaf = hearing.0.lock().expect("no thread panics with the lock");
                     drop(hearing.1.wait_while(deaf, |deaf| *deaf));
@@ -214,7 +226,15 @@ impl Samewire {
             }
         });
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        Self { child, proxy: nowhere, admin: nowhere, logs, reader, deaf, config }
+        Self {
+            child,
+            proxy: nowhere,
+            admin: nowhere,
+            logs,
+            reader,
+            deaf,
+            config,
+        }
     }
 
     /// Starts the process and waits until both listeners are reported in the log.
@@ -234,7 +254,11 @@ impl Samewire {
                 return;
             }
             let gone = self.child.try_wait().expect("a child");
-            assert!(gone.is_none() && start.elapsed() < PATIENCE, "{gone:?}, logged: {:#?}", self.logs());
+            assert!(
+                gone.is_none() && start.elapsed() < PATIENCE,
+                "{gone:?}, logged: {:#?}",
+                self.logs()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -242,7 +266,9 @@ impl Samewire {
     fn listening(&self, listener: &str) -> Option<SocketAddr> {
         let name = format!(r#""listener":"{listener}""#);
         let lines = self.logs();
-        let line = lines.iter().find(|l| l.contains(r#""message":"listening""#) && l.contains(&name))?;
+        let line = lines
+            .iter()
+            .find(|l| l.contains(r#""message":"listening""#) && l.contains(&name))?;
         let (_, rest) = line.split_once(r#""address":""#)?;
         rest.split('"').next()?.parse().ok()
     }
@@ -250,7 +276,10 @@ impl Samewire {
     /// Returns all lines read so far. One thread writes lines and another reads them: use
     /// [`Samewire::logged`] for recent events.
     pub fn logs(&self) -> Vec<String> {
-        self.logs.lock().expect("no thread panics with the lock").clone()
+        self.logs
+            .lock()
+            .expect("no thread panics with the lock")
+            .clone()
     }
 
     /// Resumes reading the log that [`Setup::pause_log`] paused.
@@ -261,7 +290,10 @@ impl Samewire {
 
     /// Returns the lines of finished requests read so far, one for each request. See [`Samewire::finished`].
     pub fn request_lines(&self) -> Vec<String> {
-        self.logs().into_iter().filter(|line| line.contains(LINES_OF_ONE_REQUEST)).collect()
+        self.logs()
+            .into_iter()
+            .filter(|line| line.contains(LINES_OF_ONE_REQUEST))
+            .collect()
     }
 
     /// Waits until `count` log lines contain `what`, and returns those lines. Fails the test if there are more.
@@ -269,13 +301,20 @@ impl Samewire {
         let start = Instant::now();
         loop {
             let logs = self.logs();
-            let found: Vec<_> = logs.iter().filter(|line| line.contains(what)).cloned().collect();
+            let found: Vec<_> = logs
+                .iter()
+                .filter(|line| line.contains(what))
+                .cloned()
+                .collect();
             if found.len() >= count {
                 assert_eq!(found.len(), count, "lines with {what}: {found:#?}");
                 return found;
             }
             let (patient, seen) = (start.elapsed() < PATIENCE, found.len());
-            assert!(patient, "{seen} of {count} lines with {what} after {PATIENCE:?}: {logs:#?}");
+            assert!(
+                patient,
+                "{seen} of {count} lines with {what} after {PATIENCE:?}: {logs:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -291,7 +330,10 @@ impl Samewire {
         let start = Instant::now();
         loop {
             let metrics = self.metrics_now().await;
-            let left: Vec<_> = metrics.lines().filter(|line| gauge_of_work(line) && !is_zero(line)).collect();
+            let left: Vec<_> = metrics
+                .lines()
+                .filter(|line| gauge_of_work(line) && !is_zero(line))
+                .collect();
             if left.is_empty() {
                 // The counters may have been read before the gauges.
                 return self.metrics_now().await;
@@ -309,14 +351,21 @@ impl Samewire {
     }
 
     /// Waits until `/metrics` is as `condition` wants it, and returns it. Requests may be under way.
-    pub async fn metrics_when(&self, what: &str, mut condition: impl FnMut(&str) -> bool) -> String {
+    pub async fn metrics_when(
+        &self,
+        what: &str,
+        mut condition: impl FnMut(&str) -> bool,
+    ) -> String {
         let start = Instant::now();
         loop {
             let metrics = self.metrics_now().await;
             if condition(&metrics) {
                 return metrics;
             }
-            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}: {metrics}");
+            assert!(
+                start.elapsed() < PATIENCE,
+                "waited {PATIENCE:?} in vain: {what}: {metrics}"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -324,7 +373,8 @@ impl Samewire {
     /// Waits until `/metrics` has this series, its labels included, with this value.
     pub async fn metric_becomes(&self, series: &str, value: u64) {
         let line = format!("{series} {value}");
-        self.metrics_when(&line, |metrics| metrics.lines().any(|other| other == line)).await;
+        self.metrics_when(&line, |metrics| metrics.lines().any(|other| other == line))
+            .await;
     }
 
     /// Sends a GET to the admin listener.
@@ -334,7 +384,9 @@ impl Samewire {
 
     /// Waits until a page of the admin listener has this status.
     pub async fn admin_becomes(&self, target: &str, status: u16) -> Answer {
-        Request::get(target).answer_until(self.admin, |answer| answer.head.status == status).await
+        Request::get(target)
+            .answer_until(self.admin, |answer| answer.head.status == status)
+            .await
     }
 
     /// Resident anonymous memory, in bytes. Pages of the binary are not counted: they are loaded as the code runs,
@@ -346,16 +398,32 @@ impl Samewire {
     fn memory(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("the process lives");
-        let line = status.lines().find(|line| line.starts_with(field)).expect("a size");
-        let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number of kB");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(field))
+            .expect("a size");
+        let kib: u64 = line
+            .split_whitespace()
+            .nth(1)
+            .and_then(|n| n.parse().ok())
+            .expect("a number of kB");
         kib * 1024
     }
 
     /// Processor time used so far.
     pub fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it lives");
-        let fields = stat.rsplit(')').next().expect("a name in brackets").split_whitespace();
-        let ticks: u64 = fields.skip(11).take(2).map(|n| n.parse::<u64>().expect("a number")).sum();
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it lives");
+        let fields = stat
+            .rsplit(')')
+            .next()
+            .expect("a name in brackets")
+            .split_whitespace();
+        let ticks: u64 = fields
+            .skip(11)
+            .take(2)
+            .map(|n| n.parse::<u64>().expect("a number"))
+            .sum();
         Duration::from_millis(ticks * 10)
     }
 
@@ -370,11 +438,17 @@ impl Samewire {
     pub async fn sum(&self, name: &str, labels: &[&str]) -> u64 {
         let metrics = self.metrics().await;
         let is_it = |line: &&str| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('{'))
                 && labels.iter().all(|label| line.contains(label))
         };
-        let values = metrics.lines().filter(is_it).filter_map(|line| line.rsplit(' ').next());
-        values.map(|value| value.parse::<u64>().expect("a count")).sum()
+        let values = metrics
+            .lines()
+            .filter(is_it)
+            .filter_map(|line| line.rsplit(' ').next());
+        values
+            .map(|value| value.parse::<u64>().expect("a count"))
+            .sum()
     }
 
     /// Returns the value of a metric that has no labels at once, while requests may be under way.
@@ -396,7 +470,10 @@ impl Samewire {
 
     /// Returns the number of lines read so far that contain `what`. See [`Samewire::logged`].
     pub fn count_logged(&self, what: &str) -> usize {
-        self.logs().iter().filter(|line| line.contains(what)).count()
+        self.logs()
+            .iter()
+            .filter(|line| line.contains(what))
+            .count()
     }
 
     /// Replaces the configuration, sends SIGHUP and waits until the new configuration is in force.
@@ -415,7 +492,10 @@ impl Samewire {
     /// Sends a signal by name, such as `HUP`.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status()
+            .expect("kill runs");
         assert!(sent.success(), "kill -{name}");
     }
 
@@ -435,7 +515,8 @@ impl Samewire {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
-                let is_read = || self.reader.is_finished() || *self.deaf.0.lock().expect("no panic");
+                let is_read =
+                    || self.reader.is_finished() || *self.deaf.0.lock().expect("no panic");
                 until("its log is read", is_read).await;
                 return status;
             }
@@ -459,7 +540,10 @@ pub struct World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        assert!(self.ended || std::thread::panicking(), "a test must finish with World::end");
+        assert!(
+            self.ended || std::thread::panicking(),
+            "a test must finish with World::end"
+        );
     }
 }
 
@@ -480,7 +564,13 @@ impl World {
             setup.upstreams.push(engine.url());
         }
         let samewire = Samewire::start(&setup).await;
-        Self { engine, others: Vec::new(), samewire, faulty: setup.allows_errors, ended: false }
+        Self {
+            engine,
+            others: Vec::new(),
+            samewire,
+            faulty: setup.allows_errors,
+            ended: false,
+        }
     }
 
     /// Starts samewire in front of an engine that answers every request with one token.
@@ -499,7 +589,12 @@ impl World {
     }
 
     /// Does what [`World::answer`] does, with samewire configured as for this kind of engine.
-    pub async fn answer_as(engine: impl IntoEngine, kind: &str, setup: Setup, request: &Request) -> Answer {
+    pub async fn answer_as(
+        engine: impl IntoEngine,
+        kind: &str,
+        setup: Setup,
+        request: &Request,
+    ) -> Answer {
         let world = Self::start_as(engine, kind, setup).await;
         let answer = world.request(request).await;
         world.end().await;
@@ -519,13 +614,20 @@ impl World {
         }
         for (n, engine) in engines.iter().enumerate() {
             let (url, more) = (engine.url(), lines.get(n).unwrap_or(&""));
-            setup.config +=
-                &format!("[[upstream]]\nname = \"e{n}\"\nurl = \"{url}\"\nengine = \"vllm\"\n{more}\n");
+            setup.config += &format!(
+                "[[upstream]]\nname = \"e{n}\"\nurl = \"{url}\"\nengine = \"vllm\"\n{more}\n"
+            );
         }
         let samewire = Samewire::start(&setup).await;
         let mut engines = engines.into_iter();
         let engine = engines.next().expect("an engine at least");
-        Self { engine, others: engines.collect(), samewire, faulty: setup.allows_errors, ended: false }
+        Self {
+            engine,
+            others: engines.collect(),
+            samewire,
+            faulty: setup.allows_errors,
+            ended: false,
+        }
     }
 
     /// Starts [`World::fleet`] and waits until every engine is up.
@@ -554,7 +656,9 @@ impl World {
         let is_up = |line: &&str| line.starts_with("samewire_upstream_up{") && line.ends_with(" 1");
         let all = self.engines().count();
         let are_up = |metrics: &str| metrics.lines().filter(is_up).count() >= all;
-        self.samewire.metrics_when("all engines are up", are_up).await;
+        self.samewire
+            .metrics_when("all engines are up", are_up)
+            .await;
     }
 
     /// Address of the listener for clients.
@@ -611,7 +715,11 @@ impl World {
     /// Makes the checks of [`World::end`] after `attempts` requests have reached the first engine.
     #[track_caller]
     pub fn end_after(self, attempts: usize) -> impl Future<Output = ()> {
-        assert_eq!(self.engine.attempt_count(), attempts, "requests that reached the engine");
+        assert_eq!(
+            self.engine.attempt_count(),
+            attempts,
+            "requests that reached the engine"
+        );
         self.end()
     }
 
@@ -623,26 +731,45 @@ impl World {
     /// Makes the checks of [`World::end`] for a test that has provoked `panics` panics.
     pub async fn end_after_panics(mut self, panics: u64) {
         self.ended = true;
-        let idle = || self.engines().all(|engine| engine.active_generations() == 0);
+        let idle = || {
+            self.engines()
+                .all(|engine| engine.active_generations() == 0)
+        };
         until("no active generation", idle).await;
         let metrics = self.samewire.metrics().await;
         let counted = format!("samewire_panics_total {panics}");
-        assert!(metrics.lines().any(|line| line == counted), "{counted} is expected: {metrics}");
+        assert!(
+            metrics.lines().any(|line| line == counted),
+            "{counted} is expected: {metrics}"
+        );
         let logs = self.samewire.logs().join("\n");
         for canary in [PROMPT, KEY, "CANARY"] {
             assert!(!logs.contains(canary), "{canary} in the logs: {logs}");
-            assert!(!metrics.contains(canary), "{canary} in the metrics: {metrics}");
+            assert!(
+                !metrics.contains(canary),
+                "{canary} in the metrics: {metrics}"
+            );
         }
         assert!(!logs.contains("panicked at"), "{logs}");
-        let errors: Vec<_> = logs.lines().filter(|line| line.contains(r#""level":"ERROR""#)).collect();
-        assert!(self.faulty || errors.is_empty(), "nothing was wrong, yet: {errors:#?}");
+        let errors: Vec<_> = logs
+            .lines()
+            .filter(|line| line.contains(r#""level":"ERROR""#))
+            .collect();
+        assert!(
+            self.faulty || errors.is_empty(),
+            "nothing was wrong, yet: {errors:#?}"
+        );
         assert!(self.samewire.running(), "the process must outlive the test");
     }
 }
 
 fn value_of(name: &str, metrics: &str) -> u64 {
-    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    let value = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name}: {metrics}"))
 }
 
 fn gauge_of_work(line: &str) -> bool {
@@ -652,5 +779,8 @@ fn gauge_of_work(line: &str) -> bool {
 }
 
 fn is_zero(line: &str) -> bool {
-    line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()) == Some(0.0)
+    line.rsplit(' ')
+        .next()
+        .and_then(|value| value.parse::<f64>().ok())
+        == Some(0.0)
 }

@@ -49,21 +49,30 @@ impl RawH2Client {
     /// Sends the preface and these settings on an existing connection.
     pub async fn open_with(client: Client, settings: &[(u16, u32)]) -> Self {
         let (stream, inbox) = client.into_parts();
-        let mut this = Self { stream, inbox, ignores_control_frames: false };
+        let mut this = Self {
+            stream,
+            inbox,
+            ignores_control_frames: false,
+        };
         let mut payload = Vec::new();
         // Without a table, response heads do not refer to earlier ones and are easy to decode.
         for (id, value) in settings.iter().chain(&[(HEADER_TABLE_SIZE, 0)]) {
             payload.extend(id.to_be_bytes());
             payload.extend(value.to_be_bytes());
         }
-        this.send(&[PREFACE, &frame(kinds::SETTINGS, 0, 0, &payload)].concat()).await;
+        this.send(&[PREFACE, &frame(kinds::SETTINGS, 0, 0, &payload)].concat())
+            .await;
         this
     }
 
     /// Wraps a connection on which the preface and all requests have already been sent.
     pub fn resumed(client: Client) -> Self {
         let (stream, inbox) = client.into_parts();
-        Self { stream, inbox, ignores_control_frames: false }
+        Self {
+            stream,
+            inbox,
+            ignores_control_frames: false,
+        }
     }
 
     /// Encodes the header block of a request, without compression.
@@ -71,8 +80,15 @@ impl RawH2Client {
         let mut block = Vec::new();
         let host = request.headers().iter().find(|(name, _)| name == "host");
         let host = host.map(|(_, host)| (":authority", host.as_str()));
-        let start = [(":method", request.method()), (":scheme", "http"), (":path", request.path())];
-        let rest = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let start = [
+            (":method", request.method()),
+            (":scheme", "http"),
+            (":path", request.path()),
+        ];
+        let rest = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
         let rest = rest.filter(|(name, _)| *name != "host");
         for (name, value) in start.into_iter().chain(host).chain(rest) {
             Self::field(name, value, &mut block);
@@ -105,8 +121,16 @@ impl RawH2Client {
         let pieces: Vec<_> = block.chunks(16_384).collect();
         let mut bytes = Vec::new();
         for (at, piece) in pieces.iter().enumerate() {
-            let kind = if at == 0 { kinds::HEADERS } else { kinds::CONTINUATION };
-            let end = if at + 1 == pieces.len() { END_HEADERS } else { 0 };
+            let kind = if at == 0 {
+                kinds::HEADERS
+            } else {
+                kinds::CONTINUATION
+            };
+            let end = if at + 1 == pieces.len() {
+                END_HEADERS
+            } else {
+                0
+            };
             let last = if at == 0 && is_last { END_STREAM } else { 0 };
             bytes.extend(frame(kind, end | last, stream, piece));
         }
@@ -140,7 +164,9 @@ impl RawH2Client {
 
     /// Sends arbitrary bytes; fails the test if the connection breaks.
     pub async fn send(&mut self, bytes: &[u8]) {
-        within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
+        within("send", self.stream.write_all(bytes))
+            .await
+            .expect("samewire takes the bytes");
     }
 
     /// Sends arbitrary bytes as far as they are taken. Returns false if the connection breaks first.
@@ -161,12 +187,19 @@ impl RawH2Client {
                     && matches!(frame.kind, kinds::SETTINGS | kinds::PING)
                     && !self.ignores_control_frames
                 {
-                    let payload = if frame.kind == kinds::PING { frame.payload.as_slice() } else { &[] };
-                    self.try_send(&self::frame(frame.kind, ACK, 0, payload)).await;
+                    let payload = if frame.kind == kinds::PING {
+                        frame.payload.as_slice()
+                    } else {
+                        &[]
+                    };
+                    self.try_send(&self::frame(frame.kind, ACK, 0, payload))
+                        .await;
                 }
                 return Ok(frame);
             }
-            within("bytes from samewire", self.stream.readable()).await.map_err(|_| Hangup::Reset)?;
+            within("bytes from samewire", self.stream.readable())
+                .await
+                .map_err(|_| Hangup::Reset)?;
             match self.stream.try_read_buf(&mut self.inbox) {
                 Ok(0) => {
                     assert!(self.inbox.is_empty(), "half a frame");
@@ -186,14 +219,23 @@ impl RawH2Client {
         let (kind, flags) = (head[3], head[4]);
         let payload = self.inbox.get(9..9 + length)?.to_vec();
         self.inbox.drain(..9 + length);
-        Some(Frame { kind, flags, stream, payload })
+        Some(Frame {
+            kind,
+            flags,
+            stream,
+            payload,
+        })
     }
 
     /// Reads the next frame of a kind on a stream; stream 0 is the connection.
     pub async fn next_of(&mut self, kind: u8, stream: u32) -> Frame {
         loop {
-            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a frame {kind}"));
-            let is_ack = matches!(frame.kind, kinds::SETTINGS | kinds::PING) && frame.flags & ACK != 0;
+            let frame = self
+                .next()
+                .await
+                .unwrap_or_else(|end| panic!("{end:?} before a frame {kind}"));
+            let is_ack =
+                matches!(frame.kind, kinds::SETTINGS | kinds::PING) && frame.flags & ACK != 0;
             if frame.kind == kind && frame.stream == stream && !is_ack {
                 return frame;
             }
@@ -203,7 +245,10 @@ impl RawH2Client {
     /// Reads the next response head: its stream and status.
     pub async fn any_head(&mut self) -> (u32, u16) {
         loop {
-            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a head"));
+            let frame = self
+                .next()
+                .await
+                .unwrap_or_else(|end| panic!("{end:?} before a head"));
             if frame.kind == kinds::HEADERS {
                 return (frame.stream, frame.status());
             }
@@ -214,7 +259,10 @@ impl RawH2Client {
     pub async fn read_until(&mut self, stream: u32, text: &str) {
         let mut said = String::new();
         while !said.contains(text) {
-            let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} after {said}"));
+            let frame = self
+                .next()
+                .await
+                .unwrap_or_else(|end| panic!("{end:?} after {said}"));
             if frame.kind == kinds::DATA && frame.stream == stream {
                 said += &String::from_utf8_lossy(&frame.payload);
             }
@@ -259,7 +307,9 @@ impl H2Answer {
 
     /// Returns the error code in the body, empty if it has none.
     pub fn code(&self) -> String {
-        client::ErrorBody::parse(self.text()).code.unwrap_or_default()
+        client::ErrorBody::parse(self.text())
+            .code
+            .unwrap_or_default()
     }
 }
 
@@ -272,7 +322,9 @@ impl Drop for H2Client {
 impl H2Client {
     /// Connects without TLS, with prior knowledge.
     pub async fn open(to: SocketAddr) -> Self {
-        let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
+        let stream = within("connect", TcpStream::connect(to))
+            .await
+            .expect("samewire accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         Self::over(stream).await
     }
@@ -281,13 +333,21 @@ impl H2Client {
     pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         // A large connection window, so that one unread stream does not block the others.
         let mut builder = h2::client::Builder::new();
-        let shaken = builder.initial_connection_window_size(1 << 24).handshake(io);
+        let shaken = builder
+            .initial_connection_window_size(1 << 24)
+            .handshake(io);
         let (sender, connection) = within("a handshake", shaken).await.expect("HTTP/2");
-        Self { sender, task: tokio::spawn(connection) }
+        Self {
+            sender,
+            task: tokio::spawn(connection),
+        }
     }
 
     /// Sends a request and returns its response with the body unread.
-    pub async fn begin(&mut self, request: &Request) -> Result<http::Response<RecvStream>, h2::Error> {
+    pub async fn begin(
+        &mut self,
+        request: &Request,
+    ) -> Result<http::Response<RecvStream>, h2::Error> {
         let mut sender = within("room for a stream", self.sender.clone().ready()).await?;
         let host = request.headers().iter().find(|(name, _)| name == "host");
         let host = host.map_or("localhost", |(_, host)| host);
@@ -299,7 +359,8 @@ impl H2Client {
             head = head.header(name, value);
         }
         let body = Bytes::copy_from_slice(request.sent_body());
-        let (answer, mut stream) = sender.send_request(head.body(()).expect("a request"), body.is_empty())?;
+        let (answer, mut stream) =
+            sender.send_request(head.body(()).expect("a request"), body.is_empty())?;
         if !body.is_empty() {
             stream.send_data(body, true)?;
         }
@@ -308,7 +369,10 @@ impl H2Client {
 
     /// Sends a request and reads the whole response.
     pub async fn request(&mut self, request: &Request) -> H2Answer {
-        let response = self.begin(request).await.unwrap_or_else(|error| panic!("no answer: {error}"));
+        let response = self
+            .begin(request)
+            .await
+            .unwrap_or_else(|error| panic!("no answer: {error}"));
         Self::read(response).await
     }
 
@@ -328,11 +392,19 @@ impl H2Client {
                 }
             }
         }
-        H2Answer { status: head.status.as_u16(), headers: head.headers, body, reset_reason: broken }
+        H2Answer {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body,
+            reset_reason: broken,
+        }
     }
 
     /// Waits for samewire to close the connection. Returns true if it did so in an orderly way.
     pub async fn closes(&mut self) -> bool {
-        within("the end", &mut self.task).await.expect("no panic").is_ok()
+        within("the end", &mut self.task)
+            .await
+            .expect("no panic")
+            .is_ok()
     }
 }

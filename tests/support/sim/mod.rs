@@ -34,9 +34,9 @@ pub use socket::{Frame, Socket};
 /// Names that nearly every test of the binary uses.
 pub mod prelude {
     pub use super::{
-        Answer, Attempt, Client, CloseKind, Ended, Engine, Folder, Gate, KEY, PATIENCE, PROMPT, Request,
-        SOON, Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took, eventually,
-        json_string, parsed, until, until_within, within,
+        Answer, Attempt, Client, CloseKind, Ended, Engine, Folder, Gate, KEY, PATIENCE, PROMPT,
+        Request, SOON, Samewire, Script, Setup, Socket, Step, World, assert_members, assert_took,
+        eventually, json_string, parsed, until, until_within, within,
     };
     pub use serde_json::{Value, json};
     pub use std::net::SocketAddr;
@@ -81,7 +81,10 @@ pub async fn until_within(what: &str, limit: Duration, mut condition: impl FnMut
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain: {what}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "waited {PATIENCE:?} in vain: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -104,7 +107,10 @@ pub fn assert_members(object: &Value, expected: &Value) {
 #[track_caller]
 pub fn assert_took(start: Instant, millis: u64) {
     let took = start.elapsed();
-    assert!(took > Duration::from_millis(millis) && took < PATIENCE, "{took:?}");
+    assert!(
+        took > Duration::from_millis(millis) && took < PATIENCE,
+        "{took:?}"
+    );
 }
 
 /// Returns the value of `future`. Fails the test, naming `what`, when it does not resolve within [`PATIENCE`].

@@ -23,11 +23,16 @@ impl NameFiles {
     /// Creates files by which no name resolves and no DNS server answers. Returns `None` and prints a note if this
     /// machine does not allow mount namespaces.
     pub fn new() -> Option<Self> {
-        let this = Self { folder: Folder::new() };
+        let this = Self {
+            folder: Folder::new(),
+        };
         this.write("nsswitch.conf", "hosts: files dns\n");
         this.set_dns_server("127.0.0.1");
         this.set_hosts(&[]);
-        let tried = Self::command(this.folder()).arg("true").stderr(Stdio::null()).status();
+        let tried = Self::command(this.folder())
+            .arg("true")
+            .stderr(Stdio::null())
+            .status();
         if tried.is_ok_and(|status| status.success()) {
             return Some(this);
         }
@@ -45,7 +50,12 @@ impl NameFiles {
         let mount = |name| format!("mount --bind '{}/{name}' /etc/{name}", folder.display());
         let mounts = FILES.map(mount).join(" && ");
         let mut command = Command::new("unshare");
-        command.args(["-rm", "/bin/sh", "-c", &format!("{mounts} && exec \"$0\" \"$@\"")]);
+        command.args([
+            "-rm",
+            "/bin/sh",
+            "-c",
+            &format!("{mounts} && exec \"$0\" \"$@\""),
+        ]);
         command
     }
 
@@ -97,13 +107,20 @@ impl Dns {
         let process = std::process::id().to_be_bytes();
         let socket = (0..200).find_map(|n| {
             let address = Ipv4Addr::new(127, 53, process[3], n);
-            Some((address, UdpSocket::bind(SocketAddr::from((address, 53))).ok()?))
+            Some((
+                address,
+                UdpSocket::bind(SocketAddr::from((address, 53))).ok()?,
+            ))
         });
         let Some((address, socket)) = socket else {
             eprintln!("skipped: port 53 cannot be had here");
             return None;
         };
-        let this = Self { address, reply: Arc::new(Mutex::new(says)), questions: Arc::default() };
+        let this = Self {
+            address,
+            reply: Arc::new(Mutex::new(says)),
+            questions: Arc::default(),
+        };
         let (says, questions) = (Arc::clone(&this.reply), Arc::clone(&this.questions));
         std::thread::spawn(move || {
             let mut space = [0; 512];
@@ -140,7 +157,11 @@ fn answer(question: &[u8], says: DnsReply) -> Option<Vec<u8>> {
         DnsReply::Address(address) => (0, Some(address).filter(|_| is_a)),
     };
     let count = u8::from(address.is_some());
-    let mut out = [&question[..2], &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]].concat();
+    let mut out = [
+        &question[..2],
+        &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0],
+    ]
+    .concat();
     out.extend_from_slice(&question[12..name + 4]);
     if let Some(address) = address {
         out.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);

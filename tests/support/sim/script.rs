@@ -55,8 +55,14 @@ impl Gate {
 }
 
 /// Progress of an engine with its answer.
-pub const MOMENTS: [&str; 6] =
-    ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
+pub const MOMENTS: [&str; 6] = [
+    "before-head",
+    "prefill",
+    "after-role",
+    "between-tokens",
+    "writing",
+    "half-body",
+];
 
 /// List of steps, built by chained calls. The text steps write chat chunks as vLLM does, unless a test gives the
 /// JSON.
@@ -106,9 +112,15 @@ impl Script {
     /// Creates a script that writes a list of these models.
     pub fn models(names: &[&str]) -> Self {
         let list = names.iter().map(|name| {
-            format!(r#"{{"id":{},"object":"model","created":7,"owned_by":"vllm"}}"#, json_string(name))
+            format!(
+                r#"{{"id":{},"object":"model","created":7,"owned_by":"vllm"}}"#,
+                json_string(name)
+            )
         });
-        Self::ok(format!(r#"{{"object":"list","data":[{}]}}"#, list.collect::<Vec<_>>().join(",")))
+        Self::ok(format!(
+            r#"{{"object":"list","data":[{}]}}"#,
+            list.collect::<Vec<_>>().join(",")
+        ))
     }
 
     /// Appends the steps of another script.
@@ -136,13 +148,23 @@ impl Script {
     }
 
     /// Writes a complete response with `content-length` and further header lines, each ended by CRLF.
-    pub fn whole_with(self, status: &str, content_type: &str, lines: &str, body: impl AsRef<[u8]>) -> Self {
+    pub fn whole_with(
+        self,
+        status: &str,
+        content_type: &str,
+        lines: &str,
+        body: impl AsRef<[u8]>,
+    ) -> Self {
         let body = body.as_ref();
-        let kind =
-            if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") };
+        let kind = if content_type.is_empty() {
+            String::new()
+        } else {
+            format!("content-type: {content_type}\r\n")
+        };
         let length = body.len();
-        let head =
-            format!("HTTP/1.1 {status}\r\nserver: uvicorn\r\n{kind}{lines}content-length: {length}\r\n\r\n");
+        let head = format!(
+            "HTTP/1.1 {status}\r\nserver: uvicorn\r\n{kind}{lines}content-length: {length}\r\n\r\n"
+        );
         let mut bytes = head.into_bytes();
         bytes.extend_from_slice(body);
         self.raw(bytes)
@@ -219,7 +241,12 @@ impl Script {
 
     /// Returns a complete streamed answer of `n` tokens.
     pub fn answer(name: &str, n: usize) -> Self {
-        Self::stream().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done().end()
+        Self::stream()
+            .tok(name, n, Duration::ZERO)
+            .finish("stop")
+            .usage(3, 5)
+            .done()
+            .end()
     }
 
     /// Pauses for this long.

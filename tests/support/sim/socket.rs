@@ -62,14 +62,36 @@ impl Socket {
         let head = client.head().await;
         if head.status != 101 {
             let body = client.rest().await;
-            return Err(Answer { head, body, ended: client.ended(), waited: Duration::ZERO });
+            return Err(Answer {
+                head,
+                body,
+                ended: client.ended(),
+                waited: Duration::ZERO,
+            });
         }
         assert_eq!(head.header("sec-websocket-accept"), Some(KEY.1));
-        assert_eq!(head.header("upgrade").map(str::to_ascii_lowercase).as_deref(), Some("websocket"));
-        assert_eq!(head.header("connection").map(str::to_ascii_lowercase).as_deref(), Some("upgrade"));
-        assert!(head.header("sec-websocket-extensions").is_none(), "none was agreed on");
+        assert_eq!(
+            head.header("upgrade")
+                .map(str::to_ascii_lowercase)
+                .as_deref(),
+            Some("websocket")
+        );
+        assert_eq!(
+            head.header("connection")
+                .map(str::to_ascii_lowercase)
+                .as_deref(),
+            Some("upgrade")
+        );
+        assert!(
+            head.header("sec-websocket-extensions").is_none(),
+            "none was agreed on"
+        );
         let (stream, inbox) = client.into_parts();
-        Ok(Self { stream, inbox, head })
+        Ok(Self {
+            stream,
+            inbox,
+            head,
+        })
     }
 
     /// Sends a text message in one frame.
@@ -99,13 +121,20 @@ impl Socket {
             }
         }
         bytes.extend(MASK);
-        bytes.extend(payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        bytes.extend(
+            payload
+                .iter()
+                .zip(MASK.iter().cycle())
+                .map(|(byte, mask)| byte ^ mask),
+        );
         bytes
     }
 
     /// Sends arbitrary bytes; fails the test if the connection breaks.
     pub async fn raw(&mut self, bytes: &[u8]) {
-        within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
+        within("send", self.stream.write_all(bytes))
+            .await
+            .expect("samewire takes the bytes");
     }
 
     /// Sends arbitrary bytes as far as they are taken. Returns false if the connection breaks first.
@@ -130,7 +159,9 @@ impl Socket {
                 self.inbox.drain(..length);
                 return Ok(Some(frame));
             }
-            within("bytes from samewire", self.stream.readable()).await.map_err(|error| error.kind())?;
+            within("bytes from samewire", self.stream.readable())
+                .await
+                .map_err(|error| error.kind())?;
             match self.stream.try_read_buf(&mut self.inbox) {
                 Ok(0) => {
                     assert!(self.inbox.is_empty(), "half a frame");
@@ -182,7 +213,13 @@ impl Socket {
             assert_eq!(message["sequence_number"], all.len(), "{message}");
             let kind = message["type"].as_str().expect("a type").to_owned();
             all.push(message);
-            if ["response.completed", "response.incomplete", "response.failed"].contains(&kind.as_str()) {
+            if [
+                "response.completed",
+                "response.incomplete",
+                "response.failed",
+            ]
+            .contains(&kind.as_str())
+            {
                 return all;
             }
         }
@@ -196,16 +233,28 @@ impl Socket {
         let status = status.unwrap_or_else(|| panic!("no refusal: {text}"));
         let start = format!(r#"{{"type":"error","status":{status},"error":{{"message":""#);
         assert!(text.starts_with(&start) && text.ends_with("}}"), "{text}");
-        let keys: Vec<_> = error.as_object().expect("an object").keys().map(String::as_str).collect();
+        let keys: Vec<_> = error
+            .as_object()
+            .expect("an object")
+            .keys()
+            .map(String::as_str)
+            .collect();
         assert_eq!(keys.len(), 4, "{text}");
-        assert!(["message", "type", "param", "code"].iter().all(|key| keys.contains(key)), "{text}");
+        assert!(
+            ["message", "type", "param", "code"]
+                .iter()
+                .all(|key| keys.contains(key)),
+            "{text}"
+        );
         let word = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
         (status, word("code"), word("param"))
     }
 
     /// Reads until the connection ends in an orderly way. Returns the code of the close.
     pub async fn closed(&mut self) -> Option<u16> {
-        let Some(Frame::Close(code)) = self.next().await else { panic!("no close") };
+        let Some(Frame::Close(code)) = self.next().await else {
+            panic!("no close")
+        };
         // The server may have closed the connection before this answer arrives.
         let payload: Vec<u8> = code.iter().flat_map(|code| code.to_be_bytes()).collect();
         self.try_raw(&Self::masked(0x88, &payload)).await;
@@ -220,7 +269,10 @@ fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
     let (first, second) = (*bytes.first()?, *bytes.get(1)?);
     let (start, length) = match second {
         0..=125 => (2, u64::from(second)),
-        126 => (4, u64::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?))),
+        126 => (
+            4,
+            u64::from(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?)),
+        ),
         127 => (10, u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?)),
         _ => panic!("a masked frame"),
     };

@@ -30,7 +30,10 @@ impl CertifiedPair {
     /// Creates a self-signed certificate for a host.
     pub fn self_signed(host: &str) -> Self {
         let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");
-        Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
+        Self {
+            certificate: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
     }
 
     fn chain(&self) -> Vec<CertificateDer<'static>> {
@@ -69,7 +72,10 @@ impl CertifiedPair {
 
     fn served(
         &self,
-        builder: tokio_rustls::rustls::ConfigBuilder<ServerConfig, tokio_rustls::rustls::WantsVerifier>,
+        builder: tokio_rustls::rustls::ConfigBuilder<
+            ServerConfig,
+            tokio_rustls::rustls::WantsVerifier,
+        >,
         clients: Option<&Authority>,
     ) -> Arc<ServerConfig> {
         let builder = match clients {
@@ -81,7 +87,11 @@ impl CertifiedPair {
                 builder.with_client_cert_verifier(verifier.expect("an authority"))
             }
         };
-        Arc::new(builder.with_single_cert(self.chain(), self.private()).expect("a pair"))
+        Arc::new(
+            builder
+                .with_single_cert(self.chain(), self.private())
+                .expect("a pair"),
+        )
     }
 }
 
@@ -92,8 +102,10 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 fn dated(host: &str, days: i64) -> CertificateParams {
     let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
     let day = Duration::from_secs(24 * 60 * 60);
-    let now =
-        rcgen::date_time_ymd(1970, 1, 1) + SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
+    let now = rcgen::date_time_ymd(1970, 1, 1)
+        + SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a clock");
     params.not_before = now - day * 400;
     let many = day * u32::try_from(days.abs()).expect("few days");
     params.not_after = if days < 0 { now - many } else { now + many };
@@ -106,7 +118,10 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+        Self(
+            CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"))
+                .expect("an authority"),
+        )
     }
 
     /// Creates an authority whose own certificate is for a host, as `openssl req -x509` does. Days as in
@@ -114,7 +129,10 @@ impl Authority {
     pub fn for_host(host: &str, days: i64) -> Self {
         let mut params = dated(host, days);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+        Self(
+            CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"))
+                .expect("an authority"),
+        )
     }
 
     /// Certificate of the authority, in PEM.
@@ -124,14 +142,22 @@ impl Authority {
 
     /// Returns the authority's own certificate with its key.
     pub fn own(&self) -> CertifiedPair {
-        CertifiedPair { certificate: self.0.pem(), key: self.0.key().serialize_pem() }
+        CertifiedPair {
+            certificate: self.0.pem(),
+            key: self.0.key().serialize_pem(),
+        }
     }
 
     /// Signs a certificate for a host. It expires in `days` days; with a negative number it has already expired.
     pub fn sign(&self, host: &str, days: i64) -> CertifiedPair {
         let key = KeyPair::generate().expect("a key");
-        let signed = dated(host, days).signed_by(&key, &self.0).expect("a certificate");
-        CertifiedPair { certificate: signed.pem(), key: key.serialize_pem() }
+        let signed = dated(host, days)
+            .signed_by(&key, &self.0)
+            .expect("a certificate");
+        CertifiedPair {
+            certificate: signed.pem(),
+            key: key.serialize_pem(),
+        }
     }
 
     fn roots(&self) -> RootCertStore {
@@ -144,11 +170,15 @@ impl Authority {
     /// certificate.
     pub fn client(&self, own: Option<&CertifiedPair>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
-        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .expect("versions");
         let builder = builder.with_root_certificates(self.roots());
         Arc::new(match own {
             None => builder.with_no_client_auth(),
-            Some(own) => builder.with_client_auth_cert(own.chain(), own.private()).expect("a pair"),
+            Some(own) => builder
+                .with_client_auth_cert(own.chain(), own.private())
+                .expect("a pair"),
         })
     }
 }
@@ -160,7 +190,9 @@ pub async fn connect(
 ) -> std::io::Result<client::TlsStream<TcpStream>> {
     let stream = TcpStream::connect(to).await?;
     let name = ServerName::try_from("localhost").expect("a name");
-    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+    TlsConnector::from(Arc::clone(config))
+        .connect(name, stream)
+        .await
 }
 
 /// TCP relay that adds or removes TLS, for a client or engine that speaks only one of the two.
@@ -184,7 +216,9 @@ impl Tunnel {
         Self::start(move |outer, greeted| {
             let config = Arc::clone(&config);
             async move {
-                let Ok(inner) = connect(to, &config).await else { return };
+                let Ok(inner) = connect(to, &config).await else {
+                    return;
+                };
                 greeted.fetch_add(1, Ordering::SeqCst);
                 join(outer, inner).await;
             }
@@ -197,9 +231,13 @@ impl Tunnel {
         Self::start(move |outer, greeted| {
             let acceptor = TlsAcceptor::from(Arc::clone(&config));
             async move {
-                let Ok(outer) = acceptor.accept(outer).await else { return };
+                let Ok(outer) = acceptor.accept(outer).await else {
+                    return;
+                };
                 greeted.fetch_add(1, Ordering::SeqCst);
-                let Ok(inner) = TcpStream::connect(to).await else { return };
+                let Ok(inner) = TcpStream::connect(to).await else {
+                    return;
+                };
                 inner.set_nodelay(true).expect("a TCP socket");
                 join(outer, inner).await;
             }
@@ -227,7 +265,11 @@ impl Tunnel {
                 }
             }
         });
-        Self { address, handshakes: greeted, task }
+        Self {
+            address,
+            handshakes: greeted,
+            task,
+        }
     }
 
     /// Returns the address in the form of samewire's `url` key.
@@ -240,7 +282,10 @@ impl Tunnel {
 async fn join(one: impl AsyncRead + AsyncWrite, other: impl AsyncRead + AsyncWrite) {
     let ((mut from_one, mut to_one), (mut from_other, mut to_other)) =
         (tokio::io::split(one), tokio::io::split(other));
-    let _ = tokio::try_join!(one_way(&mut from_one, &mut to_other), one_way(&mut from_other, &mut to_one));
+    let _ = tokio::try_join!(
+        one_way(&mut from_one, &mut to_other),
+        one_way(&mut from_other, &mut to_one)
+    );
 }
 
 async fn one_way(

@@ -37,10 +37,18 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
 
 /// Returns true if a choice has no content, or occurs twice.
 fn loses_a_choice(json: &Json, tokens: u64) -> bool {
-    let choices = json.get("choices").and_then(|list| list.items()).unwrap_or_default();
+    let choices = json
+        .get("choices")
+        .and_then(|list| list.items())
+        .unwrap_or_default();
     let mut indices: Vec<u64> = choices
         .iter()
-        .map(|choice| choice.get("index").and_then(|index| index.value().as_u64()).unwrap_or(0))
+        .map(|choice| {
+            choice
+                .get("index")
+                .and_then(|index| index.value().as_u64())
+                .unwrap_or(0)
+        })
         .collect();
     let count = indices.len();
     indices.sort_unstable();
@@ -75,7 +83,9 @@ fn is_misfiled(choice: &Entry) -> bool {
 
 /// Returns true if reasoning may become text: always, or JSON if the request has a format.
 fn promotes(case: &Case, reasoning: &str) -> bool {
-    let format = case.request["response_format"]["type"].as_str().unwrap_or("text");
+    let format = case.request["response_format"]["type"]
+        .as_str()
+        .unwrap_or("text");
     match case.options["promote_reasoning"].as_bool() {
         Some(always) => always,
         None => {
@@ -88,8 +98,16 @@ fn promotes(case: &Case, reasoning: &str) -> bool {
 
 /// Returns true for finish reasons by which the model ended an answer by itself.
 fn ends_itself(word: &str) -> bool {
-    let words =
-        ["stop", "eos", "eos_token", "end_turn", "stop_sequence", "stop_token", "stop_str", "complete"];
+    let words = [
+        "stop",
+        "eos",
+        "eos_token",
+        "end_turn",
+        "stop_sequence",
+        "stop_token",
+        "stop_str",
+        "complete",
+    ];
     words.contains(&word.to_ascii_lowercase().as_str())
 }
 
@@ -130,7 +148,11 @@ pub fn as_events(case: &Case) -> Result<Vec<EngineEvent>, Failure> {
 pub fn whole(case: &Case) -> Result<String, Failure> {
     let body = read(case)?;
     let envelope = Envelope::of(case, &body.id, body.created, &body.model);
-    let run = Run { envelope: Some(envelope), usage: body.usage.clone(), ..Run::default() };
+    let run = Run {
+        envelope: Some(envelope),
+        usage: body.usage.clone(),
+        ..Run::default()
+    };
     let completion = body.usage.as_ref().map(|usage| usage.completion);
     // A stream of the same content would fail for the same reasons.
     if let Some(failure) = machine::run(case, as_events(case)?).failure {
@@ -142,7 +164,15 @@ pub fn whole(case: &Case) -> Result<String, Failure> {
     }
     let tier = service_tier(body.service_tier.as_deref());
     let fingerprint = fingerprint(case, body.fingerprint.as_deref());
-    Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, &body.asked, body.extra))
+    Ok(object(
+        case,
+        &run,
+        tier.as_ref(),
+        fingerprint.as_ref(),
+        &choices,
+        &body.asked,
+        body.extra,
+    ))
 }
 
 /// Choice of a whole answer, collected from a body or from the frames of a stream.
@@ -163,13 +193,31 @@ struct Choice {
 }
 
 enum Call {
-    Function { id: String, name: String, arguments: String },
-    Custom { id: String, name: String, input: String },
+    Function {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    Custom {
+        id: String,
+        name: String,
+        input: String,
+    },
 }
 
-fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) -> Result<Choice, Failure> {
+fn whole_choice(
+    case: &Case,
+    run: &Run,
+    entry: &Entry,
+    completion: Option<u64>,
+) -> Result<Choice, Failure> {
     let mut calls = Vec::new();
-    for (index, piece) in entry.calls.iter().filter(|piece| piece.says_anything()).enumerate() {
+    for (index, piece) in entry
+        .calls
+        .iter()
+        .filter(|piece| piece.says_anything())
+        .enumerate()
+    {
         calls.push(whole_call(case, run, entry.index, index, piece)?);
     }
     // A missing finish reason counts as `stop` where the option allows it.
@@ -177,7 +225,8 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     let ended = !super::may_be_cut(case, said, completion);
     for call in &mut calls {
         if let Call::Function { arguments, .. } = call
-            && let Some(json) = repair::repaired(arguments, &super::option(case, "repair_arguments"), ended)
+            && let Some(json) =
+                repair::repaired(arguments, &super::option(case, "repair_arguments"), ended)
         {
             *arguments = json;
         }
@@ -213,10 +262,16 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         audio: entry.audio.clone(),
         function_call: entry.function_call.clone(),
         calls,
-        logprobs: entry.logprobs.clone().filter(|_| super::wants_logprobs(case)),
+        logprobs: entry
+            .logprobs
+            .clone()
+            .filter(|_| super::wants_logprobs(case)),
         finish,
         // A supplied finish has no stop reason from the engine.
-        stop_reason: entry.stop_reason.clone().filter(|_| !entry.finish.is_empty()),
+        stop_reason: entry
+            .stop_reason
+            .clone()
+            .filter(|_| !entry.finish.is_empty()),
         asked: entry.asked.clone(),
         extra: entry.extra.clone(),
     })
@@ -229,13 +284,27 @@ fn whole_call(
     index: usize,
     piece: &CallPiece,
 ) -> Result<Call, Failure> {
-    let id = call_id(case, run.envelope.as_ref().unwrap(), choice, index, &piece.id);
+    let id = call_id(
+        case,
+        run.envelope.as_ref().unwrap(),
+        choice,
+        index,
+        &piece.id,
+    );
     if let Some((name, input)) = &piece.custom {
-        return Ok(Call::Custom { id, name: name.clone(), input: input.clone() });
+        return Ok(Call::Custom {
+            id,
+            name: name.clone(),
+            input: input.clone(),
+        });
     }
     let named = Some(piece.name.clone()).filter(|name| !name.is_empty());
     match named.or_else(|| forced_function(case)) {
-        Some(name) => Ok(Call::Function { id, name, arguments: piece.arguments.clone() }),
+        Some(name) => Ok(Call::Function {
+            id,
+            name,
+            arguments: piece.arguments.clone(),
+        }),
         None => Err(Failure::nameless_call(false)),
     }
 }
@@ -245,13 +314,24 @@ pub fn collected(case: &Case, run: &Run) -> String {
     let mut indices: Vec<usize> = run.frames.iter().map(|frame| frame.choice).collect();
     indices.sort_unstable();
     indices.dedup();
-    let choices: Vec<Choice> = indices.into_iter().map(|index| collect(run, index)).collect();
+    let choices: Vec<Choice> = indices
+        .into_iter()
+        .map(|index| collect(run, index))
+        .collect();
     let mut asked = Extensions::new();
     for frame in &run.frames {
         join_asked(&mut asked, &frame.asked);
     }
     join_asked(&mut asked, &run.usage_asked);
-    object(case, run, run.service_tier.as_ref(), run.fingerprint.as_ref(), &choices, &asked, None)
+    object(
+        case,
+        run,
+        run.service_tier.as_ref(),
+        run.fingerprint.as_ref(),
+        &choices,
+        &asked,
+        None,
+    )
 }
 
 fn collect(run: &Run, index: usize) -> Choice {
@@ -295,7 +375,10 @@ fn collect(run: &Run, index: usize) -> Choice {
                     call.arguments.get_or_insert_default().push_str(text);
                 }
             }
-            Part::Finish { reason, stop_reason } => {
+            Part::Finish {
+                reason,
+                stop_reason,
+            } => {
                 choice.finish = reason;
                 choice.stop_reason = stop_reason.clone();
             }
@@ -318,8 +401,10 @@ fn join_asked(known: &mut Extensions, more: &Extensions) {
             None => known.push((key, json.clone())),
             Some((_, own)) if *key == "token_ids" => {
                 let inner = |json: &str| json[1..json.len() - 1].to_owned();
-                let both: Vec<String> =
-                    [inner(own), inner(json)].into_iter().filter(|items| !items.is_empty()).collect();
+                let both: Vec<String> = [inner(own), inner(json)]
+                    .into_iter()
+                    .filter(|items| !items.is_empty())
+                    .collect();
                 *own = format!("[{}]", both.join(","));
             }
             Some(_) => {}
@@ -340,9 +425,16 @@ fn object(
     asked: &Extensions,
     extra: Option<String>,
 ) -> String {
-    let name = if is_chat(case) { "chat.completion" } else { "text_completion" };
+    let name = if is_chat(case) {
+        "chat.completion"
+    } else {
+        "text_completion"
+    };
     let mut members = frame::envelope(case, run, name, tier, fingerprint);
-    members.push(("choices", Out::List(choices.iter().map(|choice| choice.out(case)).collect())));
+    members.push((
+        "choices",
+        Out::List(choices.iter().map(|choice| choice.out(case)).collect()),
+    ));
     members.extend(run.usage.iter().map(|usage| ("usage", usage.out())));
     members.extend(frame::asked(asked));
     members.extend(extra.map(|extra| ("x_upstream", Out::Raw(extra))));
@@ -355,31 +447,67 @@ impl Choice {
         let mut members = if is_chat(case) {
             vec![index, ("message", self.message(case))]
         } else {
-            vec![("text", Out::text(self.content.as_deref().unwrap_or_default())), index]
+            vec![
+                (
+                    "text",
+                    Out::text(self.content.as_deref().unwrap_or_default()),
+                ),
+                index,
+            ]
         };
-        members.push(("logprobs", self.logprobs.as_ref().map_or(Out::Null, |logprobs| logprobs.out())));
+        members.push((
+            "logprobs",
+            self.logprobs
+                .as_ref()
+                .map_or(Out::Null, |logprobs| logprobs.out()),
+        ));
         members.push(("finish_reason", Out::text(self.finish)));
         if switch(case, "stop_details") {
             members.push(("stop_reason", Out::raw_or_null(self.stop_reason.as_ref())));
         }
         members.extend(frame::asked(&self.asked));
-        members.extend(self.extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
+        members.extend(
+            self.extra
+                .iter()
+                .map(|extra| ("x_upstream", Out::Raw(extra.clone()))),
+        );
         Out::Object(members)
     }
 
     fn message(&self, case: &Case) -> Out {
-        let content = self.content.as_deref().filter(|text| !text.is_empty() || self.calls.is_empty());
-        let mut members = vec![("role", Out::text("assistant")), ("content", Out::text_or_null(content))];
+        let content = self
+            .content
+            .as_deref()
+            .filter(|text| !text.is_empty() || self.calls.is_empty());
+        let mut members = vec![
+            ("role", Out::text("assistant")),
+            ("content", Out::text_or_null(content)),
+        ];
         if !self.reasoning.is_empty() {
             members.extend(frame::reasoning(case, &self.reasoning));
         }
         members.push(("refusal", Out::text_or_null(self.refusal.as_deref())));
-        members
-            .push(("annotations", self.annotations.clone().map_or_else(|| Out::List(Vec::new()), Out::Raw)));
-        members.extend(self.audio.iter().map(|audio| ("audio", Out::Raw(audio.clone()))));
-        members.extend(self.function_call.iter().map(|call| ("function_call", call.out())));
+        members.push((
+            "annotations",
+            self.annotations
+                .clone()
+                .map_or_else(|| Out::List(Vec::new()), Out::Raw),
+        ));
+        members.extend(
+            self.audio
+                .iter()
+                .map(|audio| ("audio", Out::Raw(audio.clone()))),
+        );
+        members.extend(
+            self.function_call
+                .iter()
+                .map(|call| ("function_call", call.out())),
+        );
         if !self.calls.is_empty() {
-            members.push(("tool_calls", Out::List(self.calls.iter().map(Call::out).collect())));
+            members.push((
+                "tool_calls",
+                Out::List(self.calls.iter().map(Call::out).collect()),
+            ));
         }
         Out::Object(members)
     }
@@ -388,18 +516,28 @@ impl Choice {
 impl Call {
     fn out(&self) -> Out {
         match self {
-            Self::Function { id, name, arguments } => Out::Object(vec![
+            Self::Function {
+                id,
+                name,
+                arguments,
+            } => Out::Object(vec![
                 ("id", Out::text(id)),
                 ("type", Out::text("function")),
                 (
                     "function",
-                    Out::Object(vec![("name", Out::text(name)), ("arguments", Out::text(arguments))]),
+                    Out::Object(vec![
+                        ("name", Out::text(name)),
+                        ("arguments", Out::text(arguments)),
+                    ]),
                 ),
             ]),
             Self::Custom { id, name, input } => Out::Object(vec![
                 ("id", Out::text(id)),
                 ("type", Out::text("custom")),
-                ("custom", Out::Object(vec![("name", Out::text(name)), ("input", Out::text(input))])),
+                (
+                    "custom",
+                    Out::Object(vec![("name", Out::text(name)), ("input", Out::text(input))]),
+                ),
             ]),
         }
     }

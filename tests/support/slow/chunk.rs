@@ -98,7 +98,10 @@ impl Entry {
             || some(&self.content)
             || some(&self.refusal)
             || self.calls.iter().any(CallPiece::says_anything)
-            || self.function_call.as_ref().is_some_and(FunctionCall::says_anything)
+            || self
+                .function_call
+                .as_ref()
+                .is_some_and(FunctionCall::says_anything)
     }
 }
 
@@ -115,7 +118,10 @@ impl FunctionCall {
 
     pub fn out(&self) -> Out {
         let name = self.name.iter().map(|name| ("name", Out::text(name)));
-        let arguments = self.arguments.iter().map(|text| ("arguments", Out::text(text)));
+        let arguments = self
+            .arguments
+            .iter()
+            .map(|text| ("arguments", Out::text(text)));
         Out::Object(name.chain(arguments).collect())
     }
 }
@@ -124,7 +130,9 @@ impl Logprobs {
     /// Shifts the offsets of converted logprobs by the characters before them, and adds its own characters to that
     /// number.
     pub fn place(self, before: &mut usize) -> Self {
-        let Self::FromChat([tokens, logprobs, top, offsets], length) = self else { return self };
+        let Self::FromChat([tokens, logprobs, top, offsets], length) = self else {
+            return self;
+        };
         let moved = |at: &String| (at.parse::<usize>().unwrap() + *before).to_string();
         let offsets = offsets.iter().map(moved).collect();
         *before += length;
@@ -132,14 +140,26 @@ impl Logprobs {
     }
 
     pub fn out(&self) -> Out {
-        let list = |items: &[String]| Out::List(items.iter().map(|item| Out::Raw(item.clone())).collect());
-        let list_or_null = |items: &[String]| if items.is_empty() { Out::Null } else { list(items) };
-        match self {
-            Self::Chat(content, refusal) => {
-                Out::Object(vec![("content", list_or_null(content)), ("refusal", list_or_null(refusal))])
+        let list =
+            |items: &[String]| Out::List(items.iter().map(|item| Out::Raw(item.clone())).collect());
+        let list_or_null = |items: &[String]| {
+            if items.is_empty() {
+                Out::Null
+            } else {
+                list(items)
             }
+        };
+        match self {
+            Self::Chat(content, refusal) => Out::Object(vec![
+                ("content", list_or_null(content)),
+                ("refusal", list_or_null(refusal)),
+            ]),
             Self::FromChat(lists, _) | Self::Completion(lists) => Out::Object(
-                COMPLETION_LISTS.iter().zip(lists).map(|(key, items)| (*key, list(items))).collect(),
+                COMPLETION_LISTS
+                    .iter()
+                    .zip(lists)
+                    .map(|(key, items)| (*key, list(items)))
+                    .collect(),
             ),
         }
     }
@@ -204,7 +224,11 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
         choices,
         usage,
         asked,
-        extra: if passes_unknown(case) { extra(json, &unknown) } else { None },
+        extra: if passes_unknown(case) {
+            extra(json, &unknown)
+        } else {
+            None
+        },
     })
 }
 
@@ -222,8 +246,16 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
     if let Some(index) = choice.get("index") {
         entry.index = index.value().as_u64()? as usize;
     }
-    let known =
-        ["index", "delta", "message", "text", "logprobs", "finish_reason", "stop_reason", "matched_stop"];
+    let known = [
+        "index",
+        "delta",
+        "message",
+        "text",
+        "logprobs",
+        "finish_reason",
+        "stop_reason",
+        "matched_stop",
+    ];
     let (asked, mut collected) = asked_of(case, unknown(choice, &known));
     entry.asked = asked;
     if is_chat(case) {
@@ -271,8 +303,10 @@ fn entry(case: &Case, choice: &Json) -> Option<Entry> {
         Some(finish) => finish.string()?,
         None => String::new(),
     };
-    entry.stop_reason =
-        choice.get("stop_reason").or_else(|| choice.get("matched_stop")).map(|stop| stop.compact());
+    entry.stop_reason = choice
+        .get("stop_reason")
+        .or_else(|| choice.get("matched_stop"))
+        .map(|stop| stop.compact());
     if passes_unknown(case) {
         entry.extra = extra(choice, &collected);
     }
@@ -283,8 +317,10 @@ fn read_delta(entry: &mut Entry, delta: &Json) -> Option<()> {
     delta.members()?;
     let (content, thoughts) = content(delta)?;
     let said = reasoning(delta)?;
-    entry.reasoning =
-        [said, thoughts, details(delta)].into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    entry.reasoning = [said, thoughts, details(delta)]
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or_default();
     entry.content = content;
     entry.refusal = text(delta, "refusal")?;
     if let Some(list) = delta.get("tool_calls") {
@@ -298,7 +334,9 @@ fn read_delta(entry: &mut Entry, delta: &Json) -> Option<()> {
         call.members()?;
         entry.function_call = Some(FunctionCall {
             name: text(&call, "name")?.filter(|name| !name.is_empty()),
-            arguments: call.get("arguments").map(|arguments| arguments_text(&arguments)),
+            arguments: call
+                .get("arguments")
+                .map(|arguments| arguments_text(&arguments)),
         });
     }
     entry.annotations = delta.get("annotations").map(|list| list.compact());
@@ -314,7 +352,10 @@ fn content(delta: &Json) -> Option<(Option<String>, String)> {
     let (mut content, mut reasoning) = (String::new(), String::new());
     for part in list {
         part.members()?;
-        let kind = part.get("type").and_then(|kind| kind.string()).unwrap_or_default();
+        let kind = part
+            .get("type")
+            .and_then(|kind| kind.string())
+            .unwrap_or_default();
         let text = texts(&part, "text");
         if ["thinking", "reasoning"].contains(&kind.as_str()) {
             reasoning.push_str(&texts(&part, "thinking"));
@@ -328,19 +369,33 @@ fn content(delta: &Json) -> Option<(Option<String>, String)> {
 
 /// Returns the texts of `reasoning_details`; nothing if the list is unreadable.
 fn details(delta: &Json) -> String {
-    let list = delta.get("reasoning_details").and_then(|list| list.items()).unwrap_or_default();
+    let list = delta
+        .get("reasoning_details")
+        .and_then(|list| list.items())
+        .unwrap_or_default();
     if list.iter().any(|part| part.members().is_none()) {
         return String::new();
     }
-    let said = list.iter().flat_map(|part| [part.get("text"), part.get("summary")]);
+    let said = list
+        .iter()
+        .flat_map(|part| [part.get("text"), part.get("summary")]);
     said.flatten().filter_map(|text| text.string()).collect()
 }
 
 /// Returns a member that is a text, or a list of objects with texts; nothing for any other value.
 fn texts(part: &Json, key: &str) -> String {
-    let Some(value) = part.get(key) else { return String::new() };
-    let list = value.items().filter(|list| list.iter().all(|part| part.members().is_some()));
-    let of_list = || list.unwrap_or_default().iter().filter_map(|part| part.get("text")?.string()).collect();
+    let Some(value) = part.get(key) else {
+        return String::new();
+    };
+    let list = value
+        .items()
+        .filter(|list| list.iter().all(|part| part.members().is_some()));
+    let of_list = || {
+        list.unwrap_or_default()
+            .iter()
+            .filter_map(|part| part.get("text")?.string())
+            .collect()
+    };
     value.string().unwrap_or_else(of_list)
 }
 
@@ -356,19 +411,31 @@ fn reasoning(delta: &Json) -> Option<String> {
     }
     found.push(text(delta, "thinking")?);
     found.push(text(delta, "reasoning_text")?);
-    Some(found.into_iter().flatten().find(|text| !text.is_empty()).unwrap_or_default())
+    Some(
+        found
+            .into_iter()
+            .flatten()
+            .find(|text| !text.is_empty())
+            .unwrap_or_default(),
+    )
 }
 
 fn call_piece(call: &Json) -> Option<CallPiece> {
     call.members()?;
-    let mut piece = CallPiece { id: text(call, "id")?.unwrap_or_default(), ..CallPiece::default() };
+    let mut piece = CallPiece {
+        id: text(call, "id")?.unwrap_or_default(),
+        ..CallPiece::default()
+    };
     if let Some(index) = call.get("index") {
         piece.index = Some(index.value().as_u64()?);
     }
     if let Some(function) = call.get("function") {
         function.members()?;
         piece.name = text(&function, "name")?.unwrap_or_default();
-        piece.arguments = function.get("arguments").map(|given| arguments_text(&given)).unwrap_or_default();
+        piece.arguments = function
+            .get("arguments")
+            .map(|given| arguments_text(&given))
+            .unwrap_or_default();
     }
     if let Some(custom) = call.get("custom") {
         custom.members()?;
@@ -386,9 +453,15 @@ fn chat_logprobs(object: &Json) -> Option<Option<Logprobs>> {
     object.members()?;
     let mut lists = [Vec::new(), Vec::new()];
     for (key, list) in ["content", "refusal"].into_iter().zip(&mut lists) {
-        for entry in object.get(key).map_or(Some(Vec::new()), |entries| entries.items())? {
+        for entry in object
+            .get(key)
+            .map_or(Some(Vec::new()), |entries| entries.items())?
+        {
             let mut top = Vec::new();
-            for other in entry.get("top_logprobs").map_or(Some(Vec::new()), |others| others.items())? {
+            for other in entry
+                .get("top_logprobs")
+                .map_or(Some(Vec::new()), |others| others.items())?
+            {
                 top.push(Out::Object(token(&other)?));
             }
             let mut members = token(&entry)?;
@@ -405,7 +478,10 @@ fn chat_logprobs(object: &Json) -> Option<Option<Logprobs>> {
 fn token(entry: &Json) -> Option<Vec<(&'static str, Out)>> {
     entry.members()?;
     let logprob = entry.get("logprob");
-    if logprob.as_ref().is_some_and(|number| !number.value().is_number()) {
+    if logprob
+        .as_ref()
+        .is_some_and(|number| !number.value().is_number())
+    {
         return None;
     }
     let bytes = entry.get("bytes");
@@ -413,9 +489,18 @@ fn token(entry: &Json) -> Option<Vec<(&'static str, Out)>> {
         return None;
     }
     Some(vec![
-        ("token", Out::Text(text(entry, "token")?.unwrap_or_default())),
-        ("logprob", Out::raw_or_null(logprob.map(|number| number.compact()).as_ref())),
-        ("bytes", Out::raw_or_null(bytes.map(|bytes| bytes.compact()).as_ref())),
+        (
+            "token",
+            Out::Text(text(entry, "token")?.unwrap_or_default()),
+        ),
+        (
+            "logprob",
+            Out::raw_or_null(logprob.map(|number| number.compact()).as_ref()),
+        ),
+        (
+            "bytes",
+            Out::raw_or_null(bytes.map(|bytes| bytes.compact()).as_ref()),
+        ),
     ])
 }
 
@@ -423,7 +508,9 @@ fn completion_logprobs(object: &Json) -> Option<Option<Logprobs>> {
     object.members()?;
     let mut lists: [Vec<String>; 4] = Default::default();
     for (key, list) in COMPLETION_LISTS.into_iter().zip(&mut lists) {
-        let items = object.get(key).map_or(Some(Vec::new()), |items| items.items())?;
+        let items = object
+            .get(key)
+            .map_or(Some(Vec::new()), |items| items.items())?;
         *list = items.iter().map(Json::compact).collect();
     }
     let empty = lists[0].is_empty();
@@ -438,21 +525,31 @@ fn completion_logprobs(object: &Json) -> Option<Option<Logprobs>> {
 fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
     // A wrong type in either list makes the chunk invalid.
     chat_logprobs(object)?;
-    let entries = object.get("content").map_or(Some(Vec::new()), |entries| entries.items())?;
+    let entries = object
+        .get("content")
+        .map_or(Some(Vec::new()), |entries| entries.items())?;
     let (mut all, mut at): ([Vec<String>; 4], usize) = Default::default();
     for entry in &entries {
         let token = text(entry, "token")?.unwrap_or_default();
         let number = |entry: &Json| {
-            entry.get("logprob").map_or_else(|| "-9999.0".to_owned(), |number| number.compact())
+            entry
+                .get("logprob")
+                .map_or_else(|| "-9999.0".to_owned(), |number| number.compact())
         };
         let mut top = Vec::new();
-        for other in entry.get("top_logprobs").map_or(Some(Vec::new()), |others| others.items())? {
+        for other in entry
+            .get("top_logprobs")
+            .map_or(Some(Vec::new()), |others| others.items())?
+        {
             let name = super::json::quote(&text(&other, "token")?.unwrap_or_default());
             if top.iter().all(|(known, _)| *known != name) {
                 top.push((name, number(&other)));
             }
         }
-        let top: Vec<String> = top.into_iter().map(|(name, number)| format!("{name}:{number}")).collect();
+        let top: Vec<String> = top
+            .into_iter()
+            .map(|(name, number)| format!("{name}:{number}"))
+            .collect();
         all[0].push(super::json::quote(&token));
         all[1].push(number(entry));
         all[2].push(format!("{{{}}}", top.join(",")));
@@ -465,10 +562,16 @@ fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
 // === usage (2.8) ===
 
 fn has_wrong_count(object: &Json) -> bool {
-    let counts =
-        [&["prompt_tokens", "input_tokens"][..], &["completion_tokens", "output_tokens"], &["total_tokens"]];
+    let counts = [
+        &["prompt_tokens", "input_tokens"][..],
+        &["completion_tokens", "output_tokens"],
+        &["total_tokens"],
+    ];
     counts.iter().any(|places| {
-        let given: Vec<Json> = places.iter().filter_map(|place| object.get(place)).collect();
+        let given: Vec<Json> = places
+            .iter()
+            .filter_map(|place| object.get(place))
+            .collect();
         !given.is_empty() && given.iter().all(|count| count.count().is_none())
     })
 }
@@ -501,7 +604,10 @@ fn usage(object: &Json) -> Option<Usage> {
     ];
     let mut prompt_details = vec![
         ("cached_tokens", number(&cached)),
-        ("audio_tokens", number(&["prompt_tokens_details.audio_tokens"])),
+        (
+            "audio_tokens",
+            number(&["prompt_tokens_details.audio_tokens"]),
+        ),
     ];
     for key in ["image_tokens", "text_tokens", "cache_write_tokens"] {
         let place = format!("prompt_tokens_details.{key}");
@@ -509,14 +615,26 @@ fn usage(object: &Json) -> Option<Usage> {
     }
     let completion_details = vec![
         ("reasoning_tokens", number(&reasoning)),
-        ("audio_tokens", number(&["completion_tokens_details.audio_tokens"])),
-        ("accepted_prediction_tokens", number(&["completion_tokens_details.accepted_prediction_tokens"])),
-        ("rejected_prediction_tokens", number(&["completion_tokens_details.rejected_prediction_tokens"])),
+        (
+            "audio_tokens",
+            number(&["completion_tokens_details.audio_tokens"]),
+        ),
+        (
+            "accepted_prediction_tokens",
+            number(&["completion_tokens_details.accepted_prediction_tokens"]),
+        ),
+        (
+            "rejected_prediction_tokens",
+            number(&["completion_tokens_details.rejected_prediction_tokens"]),
+        ),
     ];
     let out = Out::Object(vec![
         ("prompt_tokens", Out::Number(prompt)),
         ("completion_tokens", Out::Number(completion)),
-        ("total_tokens", Out::Number(at(&["total_tokens"]).unwrap_or(prompt + completion))),
+        (
+            "total_tokens",
+            Out::Number(at(&["total_tokens"]).unwrap_or(prompt + completion)),
+        ),
         ("prompt_tokens_details", Out::Object(prompt_details)),
         ("completion_tokens_details", Out::Object(completion_details)),
     ]);
@@ -528,9 +646,9 @@ fn usage(object: &Json) -> Option<Usage> {
 /// Returns the members that are neither known nor null.
 fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
     let members = object.members().unwrap_or_default();
-    let unknown = members
-        .into_iter()
-        .filter(|(key, value)| !known.contains(&key.as_str()) && key != "x_upstream" && !value.is_null());
+    let unknown = members.into_iter().filter(|(key, value)| {
+        !known.contains(&key.as_str()) && key != "x_upstream" && !value.is_null()
+    });
     unknown.map(|(key, value)| (key, value.compact())).collect()
 }
 
@@ -539,7 +657,10 @@ fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Extensions, Vec<(St
     let mut asked = Extensions::new();
     let mut others = unknown;
     for key in super::wanted_extensions(case) {
-        if others.iter().any(|(own, value)| own == key && value.starts_with('[')) {
+        if others
+            .iter()
+            .any(|(own, value)| own == key && value.starts_with('['))
+        {
             let first = others.iter().find(|(own, _)| own == key).unwrap().1.clone();
             others.retain(|(own, _)| own != key);
             asked.push((key, first));
@@ -550,14 +671,19 @@ fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Extensions, Vec<(St
 
 /// Returns `x_upstream` of a level: the engine's own if present, else the collected members.
 fn extra(object: &Json, collected: &[(String, String)]) -> Option<String> {
-    if let Some(given) = object.get("x_upstream").filter(|given| given.members().is_some()) {
+    if let Some(given) = object
+        .get("x_upstream")
+        .filter(|given| given.members().is_some())
+    {
         return Some(given.compact());
     }
     (!collected.is_empty()).then(|| object_text(collected))
 }
 
 fn object_text(members: &[(String, String)]) -> String {
-    let members: Vec<String> =
-        members.iter().map(|(key, value)| format!("{}:{value}", super::json::quote(key))).collect();
+    let members: Vec<String> = members
+        .iter()
+        .map(|(key, value)| format!("{}:{value}", super::json::quote(key)))
+        .collect();
     format!("{{{}}}", members.join(","))
 }

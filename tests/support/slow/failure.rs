@@ -42,15 +42,26 @@ impl Failure {
             "Server error: the upstream engine sent a tool call without a function name.",
             "upstream_invalid_tool_call",
         );
-        Self { status: if streaming { 502 } else { 500 }, ..failure }
+        Self {
+            status: if streaming { 502 } else { 500 },
+            ..failure
+        }
     }
 
     /// Returns the error for an answer that cannot be read.
     pub fn unreadable(status: u16) -> Self {
-        let message =
-            format!("Server error: the upstream engine returned an invalid response (HTTP {status}).");
+        let message = format!(
+            "Server error: the upstream engine returned an invalid response (HTTP {status})."
+        );
         let failure = Self::own(&message, "upstream_invalid_response");
-        Self { status: if (500..600).contains(&status) { status } else { 502 }, ..failure }
+        Self {
+            status: if (500..600).contains(&status) {
+                status
+            } else {
+                502
+            },
+            ..failure
+        }
     }
 
     fn own(message: &str, code: &str) -> Self {
@@ -66,8 +77,10 @@ impl Failure {
 
     /// Reads the error in an engine's HTTP response.
     pub fn from_http(status: u16, body: &[u8]) -> Self {
-        let said =
-            std::str::from_utf8(body).ok().and_then(Json::parse).and_then(|json| EngineError::read(&json));
+        let said = std::str::from_utf8(body)
+            .ok()
+            .and_then(Json::parse)
+            .and_then(|json| EngineError::read(&json));
         match said {
             Some(said) => said.judge(Some(status)),
             None => Self::unreadable(status),
@@ -83,7 +96,10 @@ impl Failure {
     pub fn from_error_event(data: &str) -> Self {
         let said = match Json::parse(data) {
             Some(json) => EngineError::read(&json).unwrap_or_else(|| EngineError::flat(&json)),
-            None => EngineError { message: data.to_owned(), ..EngineError::default() },
+            None => EngineError {
+                message: data.to_owned(),
+                ..EngineError::default()
+            },
         };
         said.judge(None)
     }
@@ -131,21 +147,33 @@ impl EngineError {
         json.members()?;
         if let Some(error) = json.get("error") {
             if let Some(text) = error.string() {
-                return Some(Self { message: text, ..Self::default() });
+                return Some(Self {
+                    message: text,
+                    ..Self::default()
+                });
             }
             if error.members().is_some() {
                 return Some(Self::flat(&error));
             }
         }
-        let word = |key: &str| json.get(key).and_then(|word| word.string()).unwrap_or_default();
+        let word = |key: &str| {
+            json.get(key)
+                .and_then(|word| word.string())
+                .unwrap_or_default()
+        };
         if word("object") == "error" {
             return Some(Self::flat(json));
         }
         if word("type") == "error" {
-            return Some(Self { kind: String::new(), ..Self::flat(json) });
+            return Some(Self {
+                kind: String::new(),
+                ..Self::flat(json)
+            });
         }
         if word("type") == "response.failed" {
-            let error = json.get("response").and_then(|response| response.get("error"));
+            let error = json
+                .get("response")
+                .and_then(|response| response.get("error"));
             return Some(Self::flat(&error.unwrap_or_else(|| json.clone())));
         }
         None
@@ -170,7 +198,9 @@ impl EngineError {
             kind: text("type").unwrap_or_default(),
             param: text("param"),
             code: text("code"),
-            number: number.filter(|number| (400..600).contains(number)).map(|number| number as u16),
+            number: number
+                .filter(|number| (400..600).contains(number))
+                .map(|number| number as u16),
             limits,
         }
     }
@@ -179,27 +209,44 @@ impl EngineError {
     fn detail(json: &Json) -> Option<Self> {
         let detail = json.get("detail")?;
         if let Some(text) = detail.string() {
-            return Some(Self { message: text, ..Self::default() });
+            return Some(Self {
+                message: text,
+                ..Self::default()
+            });
         }
         let mut param = None;
         let mut messages = Vec::new();
         for item in detail.items()? {
-            let message = item.get("msg").and_then(|message| message.string()).unwrap_or_default();
-            let place = item.get("loc").and_then(|place| place.items()).unwrap_or_default();
-            let field = place.last().map(|last| last.string().unwrap_or_else(|| last.compact()));
+            let message = item
+                .get("msg")
+                .and_then(|message| message.string())
+                .unwrap_or_default();
+            let place = item
+                .get("loc")
+                .and_then(|place| place.items())
+                .unwrap_or_default();
+            let field = place
+                .last()
+                .map(|last| last.string().unwrap_or_else(|| last.compact()));
             messages.push(match &field {
                 Some(field) => format!("{field}: {message}"),
                 None => message,
             });
             param = param.or(field);
         }
-        Some(Self { message: messages.join("; "), param, ..Self::default() })
+        Some(Self {
+            message: messages.join("; "),
+            param,
+            ..Self::default()
+        })
     }
 
     /// Maps the engine's error by the matching row of the table.
     fn judge(self, http: Option<u16>) -> Failure {
         let message = shorten(&self.message);
-        let param = self.param.map(|param| param.strip_prefix("body.").unwrap_or(&param).to_owned());
+        let param = self
+            .param
+            .map(|param| param.strip_prefix("body.").unwrap_or(&param).to_owned());
         let own_kinds = [
             "invalid_request_error",
             "permission_error",
@@ -234,13 +281,15 @@ impl EngineError {
             other => other,
         };
         let (kind, code) = match status {
-            400 => {
-                ("invalid_request_error", speaks_of_context(&message).then_some("context_length_exceeded"))
-            }
+            400 => (
+                "invalid_request_error",
+                speaks_of_context(&message).then_some("context_length_exceeded"),
+            ),
             401 => ("invalid_request_error", Some("invalid_api_key")),
             403 => ("permission_error", None),
             404 => {
-                let model = param.as_deref() == Some("model") || message.to_lowercase().contains("model");
+                let model =
+                    param.as_deref() == Some("model") || message.to_lowercase().contains("model");
                 ("invalid_request_error", model.then_some("model_not_found"))
             }
             405 => ("invalid_request_error", Some("method_not_allowed")),
@@ -252,7 +301,14 @@ impl EngineError {
             _ => ("server_error", Some("internal_error")),
         };
         let code = code.map(str::to_owned);
-        Failure { status, message, kind: kind.to_owned(), param, code, limits: Vec::new() }
+        Failure {
+            status,
+            message,
+            kind: kind.to_owned(),
+            param,
+            code,
+            limits: Vec::new(),
+        }
     }
 }
 
@@ -268,7 +324,11 @@ fn row(status: u16) -> u16 {
 
 fn status_of_kind(kind: &str) -> u16 {
     match kind {
-        "BadRequestError" | "ValidationError" | "ValueError" | "BAD_REQUEST" | "invalid_request_error" => 400,
+        "BadRequestError"
+        | "ValidationError"
+        | "ValueError"
+        | "BAD_REQUEST"
+        | "invalid_request_error" => 400,
         "AuthenticationError" => 401,
         "PermissionDeniedError" | "permission_error" => 403,
         "NotFoundError" => 404,
@@ -314,12 +374,18 @@ fn speaks_of_request(message: &str) -> bool {
         "model does not support",
         "tool parsing is disabled by frontend configuration",
     ];
-    WORDS.iter().any(|words| message.to_lowercase().contains(words))
+    WORDS
+        .iter()
+        .any(|words| message.to_lowercase().contains(words))
 }
 
 fn speaks_of_context(message: &str) -> bool {
     let message = message.to_lowercase();
-    let exceeds = |what: &str| message.find("exceeds").is_some_and(|at| message[at..].contains(what));
+    let exceeds = |what: &str| {
+        message
+            .find("exceeds")
+            .is_some_and(|at| message[at..].contains(what))
+    };
     exceeds("context length")
         || exceeds("context size")
         || message.contains("smaller than the model context length")

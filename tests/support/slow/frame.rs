@@ -11,7 +11,10 @@ pub fn stream_text(case: &Case, run: &Run) -> String {
     let mut frames = run.frames.iter().peekable();
     while let Some(frame) = frames.next() {
         let finish = frames.next_if(|next| next.joins(frame)).unwrap_or(frame);
-        text.push_str(&format!("data: {}\n\n", chunk(case, run, frame, finish).write()));
+        text.push_str(&format!(
+            "data: {}\n\n",
+            chunk(case, run, frame, finish).write()
+        ));
     }
     match &run.failure {
         None => text.push_str("data: [DONE]\n\n"),
@@ -21,7 +24,10 @@ pub fn stream_text(case: &Case, run: &Run) -> String {
                 members.push(("message", Out::text(&failure.message)));
                 members.push(("type", Out::text(&failure.kind)));
             }
-            text.push_str(&format!("event: error\ndata: {}\n\n", Out::Object(members).write()));
+            text.push_str(&format!(
+                "event: error\ndata: {}\n\n",
+                Out::Object(members).write()
+            ));
             if switch(case, "done_after_error") {
                 text.push_str("data: [DONE]\n\n");
             }
@@ -32,16 +38,38 @@ pub fn stream_text(case: &Case, run: &Run) -> String {
 
 /// Returns a frame as it is written. `finish` is the frame with the finish reason of the choice, if it has one.
 fn chunk(case: &Case, run: &Run, frame: &Frame, finish: &Frame) -> Out {
-    let object = if is_chat(case) { "chat.completion.chunk" } else { "text_completion" };
-    let mut members = envelope(case, run, object, frame.service_tier.as_ref(), frame.fingerprint.as_ref());
+    let object = if is_chat(case) {
+        "chat.completion.chunk"
+    } else {
+        "text_completion"
+    };
+    let mut members = envelope(
+        case,
+        run,
+        object,
+        frame.service_tier.as_ref(),
+        frame.fingerprint.as_ref(),
+    );
     let is_usage = matches!(frame.part, Part::Usage);
-    let choices = if is_usage { Vec::new() } else { vec![choice(case, frame, finish)] };
+    let choices = if is_usage {
+        Vec::new()
+    } else {
+        vec![choice(case, frame, finish)]
+    };
     members.push(("choices", Out::List(choices)));
     if wants_usage(case) {
-        members.push(("usage", frame.usage.as_ref().map_or(Out::Null, |usage| usage.out())));
+        members.push((
+            "usage",
+            frame.usage.as_ref().map_or(Out::Null, |usage| usage.out()),
+        ));
     }
     members.extend(asked(&frame.asked));
-    members.extend(frame.extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
+    members.extend(
+        frame
+            .extra
+            .iter()
+            .map(|extra| ("x_upstream", Out::Raw(extra.clone()))),
+    );
     Out::Object(members)
 }
 
@@ -69,13 +97,33 @@ pub fn envelope(
 
 fn choice(case: &Case, frame: &Frame, finish: &Frame) -> Out {
     let mut members = if is_chat(case) {
-        vec![("index", Out::Number(frame.choice as u64)), ("delta", delta(case, &frame.part))]
+        vec![
+            ("index", Out::Number(frame.choice as u64)),
+            ("delta", delta(case, &frame.part)),
+        ]
     } else {
-        let text = if let Part::Content(text) = &frame.part { text } else { "" };
-        vec![("text", Out::text(text)), ("index", Out::Number(frame.choice as u64))]
+        let text = if let Part::Content(text) = &frame.part {
+            text
+        } else {
+            ""
+        };
+        vec![
+            ("text", Out::text(text)),
+            ("index", Out::Number(frame.choice as u64)),
+        ]
     };
-    members.push(("logprobs", frame.logprobs.as_ref().map_or(Out::Null, |logprobs| logprobs.out())));
-    if let Part::Finish { reason, stop_reason } = &finish.part {
+    members.push((
+        "logprobs",
+        frame
+            .logprobs
+            .as_ref()
+            .map_or(Out::Null, |logprobs| logprobs.out()),
+    ));
+    if let Part::Finish {
+        reason,
+        stop_reason,
+    } = &finish.part
+    {
         members.push(("finish_reason", Out::text(reason)));
         if switch(case, "stop_details") {
             members.push(("stop_reason", Out::raw_or_null(stop_reason.as_ref())));
@@ -84,13 +132,20 @@ fn choice(case: &Case, frame: &Frame, finish: &Frame) -> Out {
         members.push(("finish_reason", Out::Null));
     }
     members.extend(asked(&frame.choice_asked));
-    members.extend(frame.choice_extra.iter().map(|extra| ("x_upstream", Out::Raw(extra.clone()))));
+    members.extend(
+        frame
+            .choice_extra
+            .iter()
+            .map(|extra| ("x_upstream", Out::Raw(extra.clone()))),
+    );
     Out::Object(members)
 }
 
 /// Returns the extensions that the client requested (2.10).
 pub fn asked(asked: &Extensions) -> impl Iterator<Item = (&'static str, Out)> {
-    asked.iter().map(|(key, json)| (*key, Out::Raw(json.clone())))
+    asked
+        .iter()
+        .map(|(key, json)| (*key, Out::Raw(json.clone())))
 }
 
 fn delta(case: &Case, part: &Part) -> Out {
@@ -119,7 +174,13 @@ fn delta(case: &Case, part: &Part) -> Out {
         }
         Part::CallArguments { index, text } => {
             let function = Out::Object(vec![("arguments", Out::text(text))]);
-            vec![("tool_calls", call(vec![("index", Out::Number(*index as u64)), ("function", function)]))]
+            vec![(
+                "tool_calls",
+                call(vec![
+                    ("index", Out::Number(*index as u64)),
+                    ("function", function),
+                ]),
+            )]
         }
         Part::FunctionCall(call) => vec![("function_call", call.out())],
         Part::Nothing | Part::Finish { .. } | Part::Usage => Vec::new(),

@@ -29,7 +29,13 @@ impl Json {
     /// Returns the members of an object, in order.
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
         let members: Members = serde_json::from_str(&self.0).ok()?;
-        Some(members.0.into_iter().map(|(key, raw)| (key, Self(raw.get().to_owned()))).collect())
+        Some(
+            members
+                .0
+                .into_iter()
+                .map(|(key, raw)| (key, Self(raw.get().to_owned())))
+                .collect(),
+        )
     }
 
     /// Returns the member of an object; a null counts as absent.
@@ -41,7 +47,12 @@ impl Json {
 
     pub fn items(&self) -> Option<Vec<Self>> {
         let items: Vec<Box<RawValue>> = serde_json::from_str(&self.0).ok()?;
-        Some(items.into_iter().map(|raw| Self(raw.get().to_owned())).collect())
+        Some(
+            items
+                .into_iter()
+                .map(|raw| Self(raw.get().to_owned()))
+                .collect(),
+        )
     }
 
     pub fn string(&self) -> Option<String> {
@@ -178,8 +189,10 @@ impl Out {
                 format!("[{}]", items.join(","))
             }
             Self::Object(members) => {
-                let members: Vec<String> =
-                    members.iter().map(|(key, value)| format!("\"{key}\":{}", value.write())).collect();
+                let members: Vec<String> = members
+                    .iter()
+                    .map(|(key, value)| format!("\"{key}\":{}", value.write()))
+                    .collect();
                 format!("{{{}}}", members.join(","))
             }
         }
@@ -194,5 +207,7 @@ pub fn quote(text: &str) -> String {
 /// Escapes the three characters that JSON permits and line splitters break on (1.5). They can occur only in
 /// strings.
 fn escape_line_breakers(json: &str) -> String {
-    json.replace('\u{85}', "\\u0085").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    json.replace('\u{85}', "\\u0085")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
 }

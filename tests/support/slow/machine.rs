@@ -5,7 +5,9 @@ use super::failure::Failure;
 use super::json::Json;
 use super::repair;
 use super::{Case, Envelope, FinishWord};
-use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
+use super::{
+    call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse,
+};
 
 /// Event of the engine, decoded; the rules of a stream run over the complete list of these.
 #[derive(Clone, Debug)]
@@ -42,7 +44,10 @@ impl Frame {
             && self.choice_asked.is_empty()
             && self.extra.is_none()
             && self.choice_extra.is_none();
-        before.last && bare && before.choice == self.choice && matches!(self.part, Part::Finish { .. })
+        before.last
+            && bare
+            && before.choice == self.choice
+            && matches!(self.part, Part::Finish { .. })
     }
 }
 
@@ -93,24 +98,37 @@ pub fn decode(case: &Case) -> Vec<EngineEvent> {
         .into_iter()
         // llama.cpp begins a stream with a null.
         .filter(|event| {
-            event.name == "error" || event.data.as_deref().is_none_or(|data| data.trim() != "null")
+            event.name == "error"
+                || event
+                    .data
+                    .as_deref()
+                    .is_none_or(|data| data.trim() != "null")
         })
         .map(|event| {
-            let Some(data) = event.data else { return EngineEvent::Nonsense };
+            let Some(data) = event.data else {
+                return EngineEvent::Nonsense;
+            };
             if data.trim() == "[DONE]" {
                 return EngineEvent::Done;
             }
             if event.name == "error" {
                 return EngineEvent::Failed(Failure::from_error_event(&data));
             }
-            let Some(json) = Json::parse(&data) else { return EngineEvent::Nonsense };
+            let Some(json) = Json::parse(&data) else {
+                return EngineEvent::Nonsense;
+            };
             if let Some(failure) = Failure::from_object(&json) {
                 return EngineEvent::Failed(failure);
             }
-            let Some(mut chunk) = chunk::read(case, &json) else { return EngineEvent::Nonsense };
+            let Some(mut chunk) = chunk::read(case, &json) else {
+                return EngineEvent::Nonsense;
+            };
             // Reasoning that the client does not get is treated as absent.
             if option(case, "reasoning_field") == "none" {
-                chunk.choices.iter_mut().for_each(|entry| entry.reasoning.clear());
+                chunk
+                    .choices
+                    .iter_mut()
+                    .for_each(|entry| entry.reasoning.clear());
             }
             EngineEvent::Chunk(Box::new(chunk))
         })
@@ -251,18 +269,31 @@ impl Machine<'_> {
             return Ok(());
         }
         if self.run.envelope.is_none() {
-            self.run.envelope = Some(Envelope::of(self.case, &chunk.id, chunk.created, &chunk.model));
+            self.run.envelope = Some(Envelope::of(
+                self.case,
+                &chunk.id,
+                chunk.created,
+                &chunk.model,
+            ));
         }
         if chunk.usage.is_some() {
             self.run.usage = chunk.usage.clone();
-            let leftovers = Leftovers { asked: chunk.asked.clone(), extra: chunk.extra.clone() };
-            self.usage_extra = if chunk.choices.is_empty() { leftovers } else { Leftovers::default() };
+            let leftovers = Leftovers {
+                asked: chunk.asked.clone(),
+                extra: chunk.extra.clone(),
+            };
+            self.usage_extra = if chunk.choices.is_empty() {
+                leftovers
+            } else {
+                Leftovers::default()
+            };
         }
         // A finish released by this chunk precedes the chunk's own frames, and does not have their fingerprint.
         match chunk.choices.first() {
             None => self.release_all_but(None)?,
             Some(first)
-                if first.index < self.choices.len() && self.speaks(first, !chunk.asked.is_empty()) =>
+                if first.index < self.choices.len()
+                    && self.speaks(first, !chunk.asked.is_empty()) =>
             {
                 self.release_all_but(Some(first.index))?;
             }
@@ -274,24 +305,39 @@ impl Machine<'_> {
         if self.fingerprint.is_none() {
             self.fingerprint = fingerprint(self.case, chunk.fingerprint.as_deref());
         }
-        let usage = chunk.usage.filter(|_| super::wants_continuous_usage(self.case));
-        let mut extra = Leftovers { asked: chunk.asked, extra: chunk.extra };
+        let usage = chunk
+            .usage
+            .filter(|_| super::wants_continuous_usage(self.case));
+        let mut extra = Leftovers {
+            asked: chunk.asked,
+            extra: chunk.extra,
+        };
         for entry in chunk.choices {
             self.entry(entry, &usage, &mut extra)?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, entry: Entry, usage: &Option<Usage>, extra: &mut Leftovers) -> Result<(), Failure> {
+    fn entry(
+        &mut self,
+        entry: Entry,
+        usage: &Option<Usage>,
+        extra: &mut Leftovers,
+    ) -> Result<(), Failure> {
         let at = entry.index;
         if at >= self.choices.len() {
             return Err(Failure::invalid_event());
         }
-        let logprobs = entry.logprobs.clone().filter(|_| super::wants_logprobs(self.case));
+        let logprobs = entry
+            .logprobs
+            .clone()
+            .filter(|_| super::wants_logprobs(self.case));
         let characters = &mut self.choices[at].characters;
         let logprobs = logprobs.map(|logprobs| logprobs.place(characters));
         let has_delta = entry.has_delta();
-        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(FinishWord::of);
+        let word = Some(entry.finish.as_str())
+            .filter(|word| !word.is_empty())
+            .map(FinishWord::of);
         if word == Some(FinishWord::Abort) && !has_delta && logprobs.is_none() {
             // A lone error starts no choice, so that it can still be an HTTP error (3.4), and releases no finish.
             return Err(Failure::aborted());
@@ -345,7 +391,8 @@ impl Machine<'_> {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = FinishWord::of(&entry.finish) == FinishWord::Abort;
         let begins_or_ends = !aborts
-            && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
+            && (!entry.finish.is_empty()
+                || (is_chat(self.case) && !self.choices[entry.index].role_sent));
         let tells_more = !aborts && (chunk_tells_more || !entry.asked.is_empty());
         entry.has_delta() || logprobs || begins_or_ends || tells_more
     }
@@ -362,7 +409,12 @@ impl Machine<'_> {
                 // the chunk.
                 let mut extras = FrameExtras::only(usage.clone());
                 let asked = std::mem::take(&mut extra.asked);
-                self.push(choice, Part::Role, &mut extras, &mut Leftovers { asked, extra: None });
+                self.push(
+                    choice,
+                    Part::Role,
+                    &mut extras,
+                    &mut Leftovers { asked, extra: None },
+                );
             }
         }
     }
@@ -371,9 +423,14 @@ impl Machine<'_> {
     fn parts(&mut self, entry: Entry, extras: &mut FrameExtras, extra: &mut Leftovers) {
         let at = entry.index;
         let function_call = entry.function_call.filter(FunctionCall::says_anything);
-        let texts = [entry.content.as_ref(), entry.refusal.as_ref(), Some(&entry.continued)];
+        let texts = [
+            entry.content.as_ref(),
+            entry.refusal.as_ref(),
+            Some(&entry.continued),
+        ];
         let hidden = option(self.case, "reasoning_field") == "none";
-        if !entry.reasoning.is_empty() && !hidden || texts.into_iter().flatten().any(|text| !text.is_empty())
+        if !entry.reasoning.is_empty() && !hidden
+            || texts.into_iter().flatten().any(|text| !text.is_empty())
         {
             self.pass_on(at, None, CallState::Interrupted);
         }
@@ -402,7 +459,13 @@ impl Machine<'_> {
 
     // === tool calls (2.5) ===
 
-    fn call(&mut self, at: usize, piece: CallPiece, extras: &mut FrameExtras, extra: &mut Leftovers) {
+    fn call(
+        &mut self,
+        at: usize,
+        piece: CallPiece,
+        extras: &mut FrameExtras,
+        extra: &mut Leftovers,
+    ) {
         let which = self.which_call(at, &piece);
         // A call without a name has no text yet that another call's text could follow.
         let is_named = self.choices[at].calls[which].sent.is_some() || !piece.name.is_empty();
@@ -410,7 +473,10 @@ impl Machine<'_> {
             self.pass_on(at, Some(which), CallState::Interrupted);
         }
         let calls = &mut self.choices[at].calls;
-        let is_taken = calls.iter().enumerate().any(|(other, call)| other != which && call.id == piece.id);
+        let is_taken = calls
+            .iter()
+            .enumerate()
+            .any(|(other, call)| other != which && call.id == piece.id);
         let begins = calls[which].id.is_empty() && !piece.id.is_empty();
         let call = &mut calls[which];
         if begins {
@@ -422,32 +488,56 @@ impl Machine<'_> {
         }
         call.custom |= piece.custom.is_some();
         let repair = option(self.case, "repair_arguments");
-        let texts = if piece.whole { call.all(&piece.arguments) } else { call.accept(&piece.arguments) };
-        let texts: Vec<String> = texts.into_iter().filter_map(|text| call.offer(&repair, text)).collect();
+        let texts = if piece.whole {
+            call.all(&piece.arguments)
+        } else {
+            call.accept(&piece.arguments)
+        };
+        let texts: Vec<String> = texts
+            .into_iter()
+            .filter_map(|text| call.offer(&repair, text))
+            .collect();
         match call.sent {
             Some(index) => {
                 for text in texts.into_iter().filter(|text| !text.is_empty()) {
                     self.push(at, Part::CallArguments { index, text }, extras, extra);
                 }
             }
-            None if !call.name.is_empty() => self.send_call(at, which, &texts.concat(), extras, extra),
+            None if !call.name.is_empty() => {
+                self.send_call(at, which, &texts.concat(), extras, extra)
+            }
             None => call.unsent.push_str(&texts.concat()),
         }
     }
 
     /// Gives an empty object to the calls without arguments (2.5 rule 13). `cut`: not to the last one.
     fn complete(&mut self, at: usize, cut: bool) {
-        let started = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
+        let started = self.choices[at]
+            .calls
+            .iter()
+            .filter(|call| call.sent.is_some())
+            .count();
         for which in 0..self.choices[at].calls.len() {
             let call = &mut self.choices[at].calls[which];
-            let is_absent = call.arguments.trim_matches([' ', '\t', '\r', '\n']).is_empty();
-            let Some(index) = call.sent.filter(|index| is_absent && !(cut && index + 1 == started)) else {
+            let is_absent = call
+                .arguments
+                .trim_matches([' ', '\t', '\r', '\n'])
+                .is_empty();
+            let Some(index) = call
+                .sent
+                .filter(|index| is_absent && !(cut && index + 1 == started))
+            else {
                 continue;
             };
             let text = "{}".to_owned();
             call.arguments.push_str(&text);
             let (mut extras, mut extra) = (FrameExtras::only(None), Leftovers::default());
-            self.push(at, Part::CallArguments { index, text }, &mut extras, &mut extra);
+            self.push(
+                at,
+                Part::CallArguments { index, text },
+                &mut extras,
+                &mut extra,
+            );
         }
     }
 
@@ -457,14 +547,21 @@ impl Machine<'_> {
         let repair = option(self.case, "repair_arguments");
         for which in 0..self.choices[at].calls.len() {
             let call = &mut self.choices[at].calls[which];
-            let Some(index) = call.sent.filter(|_| Some(which) != but) else { continue };
+            let Some(index) = call.sent.filter(|_| Some(which) != but) else {
+                continue;
+            };
             let behind = std::mem::take(&mut call.behind);
             call.passes |= !behind.is_empty();
             call.arguments.push_str(&behind);
             let texts = [call.offer(&repair, behind), call.settle(&repair, state)];
             for text in texts.into_iter().flatten() {
                 let (mut extras, mut extra) = (FrameExtras::only(None), Leftovers::default());
-                self.push(at, Part::CallArguments { index, text }, &mut extras, &mut extra);
+                self.push(
+                    at,
+                    Part::CallArguments { index, text },
+                    &mut extras,
+                    &mut extra,
+                );
             }
         }
     }
@@ -479,11 +576,21 @@ impl Machine<'_> {
         extra: &mut Leftovers,
     ) {
         let envelope = self.run.envelope.clone().unwrap();
-        let index = self.choices[at].calls.iter().filter(|call| call.sent.is_some()).count();
+        let index = self.choices[at]
+            .calls
+            .iter()
+            .filter(|call| call.sent.is_some())
+            .count();
         let call = &mut self.choices[at].calls[which];
         call.sent = Some(index);
         let waited = std::mem::take(&mut call.unsent);
-        let id = call_id(self.case, &envelope, at, index, if call.shares_id { "" } else { &call.id });
+        let id = call_id(
+            self.case,
+            &envelope,
+            at,
+            index,
+            if call.shares_id { "" } else { &call.id },
+        );
         let name = call.name.clone();
         self.push(at, Part::CallHeader { index, id, name }, extras, extra);
         for text in [waited, fresh.to_owned()] {
@@ -498,11 +605,15 @@ impl Machine<'_> {
         let calls = &mut self.choices[at].calls;
         let known = match piece.index {
             Some(index) => {
-                let there = calls.iter().rposition(|call| call.engine_index == Some(index));
+                let there = calls
+                    .iter()
+                    .rposition(|call| call.engine_index == Some(index));
                 let another = there.is_some_and(|there| {
                     let recorded = &calls[there].id;
-                    let differs = !piece.id.is_empty() && !recorded.is_empty() && piece.id != *recorded;
-                    (differs || calls[there].is_followed_by(&piece.arguments)) && !piece.name.is_empty()
+                    let differs =
+                        !piece.id.is_empty() && !recorded.is_empty() && piece.id != *recorded;
+                    (differs || calls[there].is_followed_by(&piece.arguments))
+                        && !piece.name.is_empty()
                 });
                 if another { None } else { there }
             }
@@ -511,7 +622,10 @@ impl Machine<'_> {
             None => calls.len().checked_sub(1),
         };
         known.unwrap_or_else(|| {
-            calls.push(Call { engine_index: piece.index, ..Call::default() });
+            calls.push(Call {
+                engine_index: piece.index,
+                ..Call::default()
+            });
             calls.len() - 1
         })
     }
@@ -529,26 +643,41 @@ impl Machine<'_> {
     }
 
     fn release(&mut self, at: usize) -> Result<(), Failure> {
-        let Some(mut held) = self.choices[at].held.take() else { return Ok(()) };
+        let Some(mut held) = self.choices[at].held.take() else {
+            return Ok(());
+        };
         if !self.name_calls(at) {
             return Err(Failure::nameless_call(super::wants_stream(self.case)));
         }
         let completion = self.run.usage.as_ref().map(|usage| usage.completion);
         let cut = super::may_be_cut(self.case, held.word, completion);
-        self.pass_on(at, None, if cut { CallState::Cut } else { CallState::Ended });
+        self.pass_on(
+            at,
+            None,
+            if cut {
+                CallState::Cut
+            } else {
+                CallState::Ended
+            },
+        );
         let mut calls = self.choices[at].calls.clone();
         calls.sort_by_key(|call| call.sent);
         let calls: Vec<String> = calls.into_iter().map(|call| call.arguments).collect();
         let reason = finish_reason(self.case, held.word, &calls, completion);
         self.complete(at, ["length", "content_filter"].contains(&reason));
-        let part = Part::Finish { reason, stop_reason: held.stop_reason };
+        let part = Part::Finish {
+            reason,
+            stop_reason: held.stop_reason,
+        };
         let mut extras = FrameExtras {
             choice_asked: held.choice_asked,
             choice_extra: held.choice_extra,
             ..FrameExtras::only(held.usage)
         };
         if self.prompt_told {
-            held.extra.asked.retain(|(key, _)| *key != "prompt_token_ids");
+            held.extra
+                .asked
+                .retain(|(key, _)| *key != "prompt_token_ids");
         }
         self.push(at, part, &mut extras, &mut held.extra);
         self.choices[at].finished = true;
@@ -559,9 +688,17 @@ impl Machine<'_> {
     fn name_calls(&mut self, at: usize) -> bool {
         for which in 0..self.choices[at].calls.len() {
             if self.choices[at].calls[which].name.is_empty() {
-                let Some(name) = forced_function(self.case) else { return false };
+                let Some(name) = forced_function(self.case) else {
+                    return false;
+                };
                 self.choices[at].calls[which].name = name;
-                self.send_call(at, which, "", &mut FrameExtras::only(None), &mut Leftovers::default());
+                self.send_call(
+                    at,
+                    which,
+                    "",
+                    &mut FrameExtras::only(None),
+                    &mut Leftovers::default(),
+                );
             }
         }
         true
@@ -639,7 +776,13 @@ impl Machine<'_> {
 impl FrameExtras {
     /// Returns extras with usage only.
     fn only(usage: Option<Usage>) -> Self {
-        Self { logprobs: None, usage, choice_asked: Extensions::new(), choice_extra: None, last: false }
+        Self {
+            logprobs: None,
+            usage,
+            choice_asked: Extensions::new(),
+            choice_extra: None,
+            last: false,
+        }
     }
 }
 
@@ -650,14 +793,22 @@ impl Call {
         let piece = self.new_part(piece);
         let before = self.arguments.len();
         let text = format!("{}{}{piece}", self.arguments, self.behind);
-        let Some(end) = complete_value(&text).filter(|_| !self.passes) else { return self.all(piece) };
+        let Some(end) = complete_value(&text).filter(|_| !self.passes) else {
+            return self.all(piece);
+        };
         // White space that has already been taken stays. Behind other text no second value is looked for.
-        if !text[end.min(before)..before].trim_matches([' ', '\t', '\r', '\n']).is_empty() {
+        if !text[end.min(before)..before]
+            .trim_matches([' ', '\t', '\r', '\n'])
+            .is_empty()
+        {
             return self.all(piece);
         }
         let end = end.max(before);
         let begins = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
-        if !text[end..].trim_start_matches([' ', '\t', '\r', '\n']).starts_with(begins) {
+        if !text[end..]
+            .trim_start_matches([' ', '\t', '\r', '\n'])
+            .starts_with(begins)
+        {
             return self.all(piece);
         }
         // If a piece holds both, the white space between them belongs to the second value.
@@ -667,8 +818,11 @@ impl Call {
         self.behind.clear();
         self.arguments = text[..cut].to_owned();
         let is_begun = super::may_continue(&behind);
-        let spelled =
-            |text: &str| serde_json::from_str::<String>(text).ok().and_then(|text| Json::parse(&text));
+        let spelled = |text: &str| {
+            serde_json::from_str::<String>(text)
+                .ok()
+                .and_then(|text| Json::parse(&text))
+        };
         let second = || Json::parse(&behind).into_iter().chain(spelled(&behind));
         let is_same = || second().any(|second| second.value() == self.first_value());
         if is_begun {
@@ -687,9 +841,13 @@ impl Call {
         let read = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text);
         let is_broken = |text: &str| read(text).is_err() && !super::may_continue(text);
         let is_object = piece.trim_start().starts_with('{') && read(piece).is_ok();
-        let repeats =
-            super::is_open(&self.arguments) && is_object && is_broken(&format!("{}{piece}", self.arguments));
-        piece.strip_prefix(self.arguments.as_str()).filter(|_| repeats).unwrap_or(piece)
+        let repeats = super::is_open(&self.arguments)
+            && is_object
+            && is_broken(&format!("{}{piece}", self.arguments));
+        piece
+            .strip_prefix(self.arguments.as_str())
+            .filter(|_| repeats)
+            .unwrap_or(piece)
     }
 
     /// Returns the part of a further text to send now, if arguments may have to be repaired.
@@ -706,7 +864,11 @@ impl Call {
         let sent = self.waiting[..end.max(before) - before].to_owned();
         let tail = self.waiting[sent.len()..].to_owned();
         self.settled = tail.len() > 1024 || !repair::may_be_marks(&tail);
-        self.waiting = if self.settled { String::new() } else { tail.clone() };
+        self.waiting = if self.settled {
+            String::new()
+        } else {
+            tail.clone()
+        };
         Some(if self.settled { sent + &tail } else { sent }).filter(|text| !text.is_empty())
     }
 
@@ -727,7 +889,8 @@ impl Call {
         let is_json = Json::parse(&self.arguments).is_some();
         let tries = !(state == CallState::Interrupted && self.tried);
         self.tried = true;
-        let found = repair::repaired(&self.waiting, repair, state == CallState::Ended).filter(|_| tries);
+        let found =
+            repair::repaired(&self.waiting, repair, state == CallState::Ended).filter(|_| tries);
         if found.is_none() && !is_json && state == CallState::Interrupted {
             return None;
         }
@@ -764,6 +927,10 @@ fn complete_value(text: &str) -> Option<usize> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;
     }
-    let ends = text.char_indices().filter(|(_, c)| *c == '}' || *c == ']').map(|(at, _)| at + 1);
-    ends.into_iter().find(|end| Json::parse(&text[..*end]).is_some())
+    let ends = text
+        .char_indices()
+        .filter(|(_, c)| *c == '}' || *c == ']')
+        .map(|(at, _)| at + 1);
+    ends.into_iter()
+        .find(|end| Json::parse(&text[..*end]).is_some())
 }

@@ -59,11 +59,19 @@ pub struct Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} -> {}, now {}", self.upstream_api, self.client_api, self.now)?;
+        writeln!(
+            f,
+            "{} -> {}, now {}",
+            self.upstream_api, self.client_api, self.now
+        )?;
         writeln!(f, "request {}", self.request)?;
         writeln!(f, "options {}", self.options)?;
         let end = if self.eof_reset { "reset" } else { "clean" };
-        writeln!(f, "engine  {} {:?}, {end} end", self.upstream_status, self.upstream_headers)?;
+        writeln!(
+            f,
+            "engine  {} {:?}, {end} end",
+            self.upstream_status, self.upstream_headers
+        )?;
         // Shows each line of the input on its own line, with its line end escaped.
         for line in self.input.split_inclusive(|byte| *byte == b'\n') {
             writeln!(f, "    {}", line.escape_ascii())?;
@@ -143,7 +151,11 @@ pub fn rewrite(case: &Case) -> Answer {
 }
 
 fn serve(text: String) -> Answer {
-    Answer { status: 200, headers: BTreeMap::new(), body: text.into_bytes() }
+    Answer {
+        status: 200,
+        headers: BTreeMap::new(),
+        body: text.into_bytes(),
+    }
 }
 
 /// Returns an HTTP error (3.1, 3.4).
@@ -158,11 +170,18 @@ fn refuse(case: &Case, failure: &Failure) -> Answer {
     if failure.code.as_deref() == Some("not_implemented") {
         headers.insert("x-should-retry".to_owned(), "false".to_owned());
     }
-    Answer { status: failure.status, headers, body: failure.body().into_bytes() }
+    Answer {
+        status: failure.status,
+        headers,
+        body: failure.body().into_bytes(),
+    }
 }
 
 fn header(case: &Case, name: &str) -> String {
-    let found = case.upstream_headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+    let found = case
+        .upstream_headers
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
@@ -187,7 +206,8 @@ fn switch(case: &Case, name: &str) -> bool {
 
 /// Returns true if the client requested the usage frame, or always gets it (2.8).
 fn wants_usage(case: &Case) -> bool {
-    case.request["stream_options"]["include_usage"] == Value::Bool(true) || switch(case, "force_usage")
+    case.request["stream_options"]["include_usage"] == Value::Bool(true)
+        || switch(case, "force_usage")
 }
 
 fn wants_continuous_usage(case: &Case) -> bool {
@@ -208,11 +228,15 @@ fn wants_logprobs(case: &Case) -> bool {
 fn wanted_extensions(case: &Case) -> Vec<&'static str> {
     let asks = |key: &str| !matches!(case.request[key], Value::Null | Value::Bool(false));
     let (tokens, prompt) = (asks("return_token_ids"), asks("prompt_logprobs"));
-    [("token_ids", tokens), ("prompt_logprobs", prompt), ("prompt_token_ids", tokens)]
-        .into_iter()
-        .filter(|(_, asked)| *asked)
-        .map(|(key, _)| key)
-        .collect()
+    [
+        ("token_ids", tokens),
+        ("prompt_logprobs", prompt),
+        ("prompt_token_ids", tokens),
+    ]
+    .into_iter()
+    .filter(|(_, asked)| *asked)
+    .map(|(key, _)| key)
+    .collect()
 }
 
 fn passes_unknown(case: &Case) -> bool {
@@ -236,7 +260,11 @@ fn choices(case: &Case) -> usize {
 /// Returns the first choice index that is invalid.
 fn index_limit(case: &Case) -> usize {
     let best_of = case.request["best_of"].as_u64().unwrap_or(0) as usize;
-    if is_chat(case) { choices(case) } else { choices(case).max(best_of) }
+    if is_chat(case) {
+        choices(case)
+    } else {
+        choices(case).max(best_of)
+    }
 }
 
 /// Returns the function that `tool_choice` forces.
@@ -248,7 +276,9 @@ fn forced_function(case: &Case) -> Option<String> {
 /// Returns the request's limit on the answer's tokens.
 fn token_limit(case: &Case) -> Option<u64> {
     let request = &case.request;
-    request["max_completion_tokens"].as_u64().or_else(|| request["max_tokens"].as_u64())
+    request["max_completion_tokens"]
+        .as_u64()
+        .or_else(|| request["max_tokens"].as_u64())
 }
 
 // === the envelope (2.1, 2.7) ===
@@ -275,7 +305,11 @@ impl Envelope {
             "requested" => requested.to_owned(),
             alias => alias.to_owned(),
         };
-        Self { id: completion_id(case, id), created, model }
+        Self {
+            id: completion_id(case, id),
+            created,
+            model,
+        }
     }
 }
 
@@ -285,8 +319,12 @@ fn prefix(case: &Case) -> &'static str {
 
 fn completion_id(case: &Case, id: &str) -> String {
     let prefix = prefix(case);
-    let plain =
-        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let plain = |text: &str| {
+        !text.is_empty()
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    };
     if id.is_empty() {
         // A constant id is enough for the tests: an answer needs at most one.
         return format!("{prefix}{:032x}", 1);
@@ -302,14 +340,25 @@ fn completion_id(case: &Case, id: &str) -> String {
     {
         return format!("{prefix}{rest}");
     }
-    if plain(id) { format!("{prefix}{id}") } else { format!("{prefix}{}", &sha256(id)[..32]) }
+    if plain(id) {
+        format!("{prefix}{id}")
+    } else {
+        format!("{prefix}{}", &sha256(id)[..32])
+    }
 }
 
 /// Returns the id that replaces the engine's id of a call (2.5 rule 8).
 fn call_id(case: &Case, envelope: &Envelope, choice: usize, index: usize, engine: &str) -> String {
     if engine.is_empty() {
-        let bare = envelope.id.strip_prefix(prefix(case)).unwrap_or(&envelope.id);
-        let mut compact: String = bare.chars().filter(char::is_ascii_alphanumeric).take(24).collect();
+        let bare = envelope
+            .id
+            .strip_prefix(prefix(case))
+            .unwrap_or(&envelope.id);
+        let mut compact: String = bare
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(24)
+            .collect();
         if compact.is_empty() {
             compact = sha256(&envelope.id)[..24].to_owned();
         }
@@ -319,7 +368,9 @@ fn call_id(case: &Case, envelope: &Envelope, choice: usize, index: usize, engine
         "preserve" => engine.to_owned(),
         "strict" => {
             let rest = engine.strip_prefix("call_").unwrap_or_default();
-            let plain = rest.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
+            let plain = rest
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c));
             if plain && (1..=59).contains(&rest.len()) {
                 return engine.to_owned();
             }
@@ -357,7 +408,10 @@ fn fingerprint(case: &Case, given: Option<&str>) -> Option<String> {
 
 fn sha256(text: &str) -> String {
     use sha2::Digest;
-    sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha2::Sha256::digest(text.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 // === finish words (2.6) ===
@@ -376,12 +430,18 @@ enum FinishWord {
 impl FinishWord {
     fn of(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
-            "length" | "max_tokens" | "max_new_tokens" | "model_length" | "repetition" => Self::Length,
+            "length" | "max_tokens" | "max_new_tokens" | "model_length" | "repetition" => {
+                Self::Length
+            }
             "tool_calls" | "tool_call" | "tool_use" => Self::ToolCalls,
             "function_call" => Self::FunctionCall,
-            "content_filter" | "content-filter" | "safety" | "sensitive" | "refusal" => Self::ContentFilter,
+            "content_filter" | "content-filter" | "safety" | "sensitive" | "refusal" => {
+                Self::ContentFilter
+            }
             "abort" | "aborted" | "cancelled" | "canceled" | "unknown" => Self::Abort,
-            word if word.ends_with("error") || word == "insufficient_system_resource" => Self::Abort,
+            word if word.ends_with("error") || word == "insufficient_system_resource" => {
+                Self::Abort
+            }
             _ => Self::Stop,
         }
     }
@@ -405,17 +465,25 @@ fn finish_reason(
     calls: &[String],
     completion_tokens: Option<u64>,
 ) -> &'static str {
-    let keeps_stop = option(case, "named_tool_choice_finish") == "openai" && forced_function(case).is_some();
+    let keeps_stop =
+        option(case, "named_tool_choice_finish") == "openai" && forced_function(case).is_some();
     let word = match said {
         FinishWord::Stop if !calls.is_empty() && !keeps_stop => FinishWord::ToolCalls,
         FinishWord::ToolCalls if calls.is_empty() => FinishWord::Stop,
         other => other,
     };
-    let cut_call = calls.last().is_some_and(|arguments| Json::parse(arguments).is_none());
+    let cut_call = calls
+        .last()
+        .is_some_and(|arguments| Json::parse(arguments).is_none());
     let lost_call = said == FinishWord::ToolCalls && calls.is_empty();
     let limit_reached = is_at_limit(case, completion_tokens);
     let is_cut = calls.last().is_some_and(|arguments| is_open(arguments));
-    let could_hide = [FinishWord::ToolCalls, FinishWord::Stop, FinishWord::FunctionCall].contains(&word);
+    let could_hide = [
+        FinishWord::ToolCalls,
+        FinishWord::Stop,
+        FinishWord::FunctionCall,
+    ]
+    .contains(&word);
     if could_hide && (is_cut || (cut_call || lost_call) && limit_reached && choices(case) == 1) {
         return FinishWord::Length.text();
     }
@@ -431,7 +499,8 @@ fn is_at_limit(case: &Case, completion_tokens: Option<u64>) -> bool {
 
 /// Returns true if this end of a choice may have cut its calls, so that they are not completed.
 fn may_be_cut(case: &Case, said: FinishWord, completion_tokens: Option<u64>) -> bool {
-    is_at_limit(case, completion_tokens) || [FinishWord::Length, FinishWord::ContentFilter].contains(&said)
+    is_at_limit(case, completion_tokens)
+        || [FinishWord::Length, FinishWord::ContentFilter].contains(&said)
 }
 
 /// Returns true if a JSON value has begun that more text could complete.

@@ -29,7 +29,8 @@ pub fn case() -> impl Strategy<Value = Case> {
 
 /// Generates a streamed answer; one in eight to a request without a stream.
 fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
-    let plan = (1usize..=3).prop_flat_map(move |n| (vec(choice_plan(chat), n), vec(any::<u8>(), 1..12)));
+    let plan =
+        (1usize..=3).prop_flat_map(move |n| (vec(choice_plan(chat), n), vec(any::<u8>(), 1..12)));
     (
         plan,
         request(chat),
@@ -41,7 +42,16 @@ fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
         weighted(0.25, (any::<u8>(), noise())),
     )
         .prop_map(
-            move |((choices, picks), request, options, envelope, extras, ending, framing, noise)| {
+            move |(
+                (choices, picks),
+                request,
+                options,
+                envelope,
+                extras,
+                ending,
+                framing,
+                noise,
+            )| {
                 let n = choices.len();
                 let mut options = options;
                 let mut request = request;
@@ -52,14 +62,25 @@ fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
                 }
                 let mut events = interleave(chat, choices, &picks, &envelope, &extras);
                 events.extend(
-                    ending.usage.iter().map(|usage| envelope.chunk(chat, "", Some(usage), &extras.last)),
+                    ending
+                        .usage
+                        .iter()
+                        .map(|usage| envelope.chunk(chat, "", Some(usage), &extras.last)),
                 );
                 if let Some((at, noise)) = noise {
                     let noise = noise.text(options["invalid_event"] == "skip");
                     events.insert(usize::from(at) % (events.len() + 1), noise);
                 }
                 let input = framing.bytes(events, &ending);
-                make(chat, request, options, 200, "text/event-stream", input, ending.reset)
+                make(
+                    chat,
+                    request,
+                    options,
+                    200,
+                    "text/event-stream",
+                    input,
+                    ending.reset,
+                )
             },
         )
 }
@@ -90,22 +111,33 @@ fn whole_case(chat: bool) -> impl Strategy<Value = Case> {
         weighted(0.8, usage()),
         weighted(0.1, broken),
     )
-        .prop_map(move |(choices, request, stream, options, envelope, extras, usage, broken)| {
-            let mut request = request;
-            request["stream"] = json!(stream);
-            request["n"] = json!(choices.len());
-            let texts: Vec<String> =
-                choices.iter().enumerate().map(|(index, choice)| choice.text(chat, index, stream)).collect();
-            let object = if chat { "chat.completion" } else { "text_completion" };
-            let body = envelope.body(object, &texts.join(","), usage.as_deref(), &extras.first);
-            let body = envelope.space(&broken.unwrap_or(body)).into_bytes();
-            make(chat, request, options, 200, "application/json", body, false)
-        })
+        .prop_map(
+            move |(choices, request, stream, options, envelope, extras, usage, broken)| {
+                let mut request = request;
+                request["stream"] = json!(stream);
+                request["n"] = json!(choices.len());
+                let texts: Vec<String> = choices
+                    .iter()
+                    .enumerate()
+                    .map(|(index, choice)| choice.text(chat, index, stream))
+                    .collect();
+                let object = if chat {
+                    "chat.completion"
+                } else {
+                    "text_completion"
+                };
+                let body = envelope.body(object, &texts.join(","), usage.as_deref(), &extras.first);
+                let body = envelope.space(&broken.unwrap_or(body)).into_bytes();
+                make(chat, request, options, 200, "application/json", body, false)
+            },
+        )
 }
 
 /// Generates an answer that is an HTTP error.
 fn refused_case() -> impl Strategy<Value = Case> {
-    let status = select(vec![400, 401, 403, 404, 405, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529]);
+    let status = select(vec![
+        400, 401, 403, 404, 405, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529,
+    ]);
     let detail = select(vec![
         r#"{"detail":"Not Found"}"#,
         r#"{"detail":[{"loc":["body","max_tokens"],"msg":"Input should be a valid integer","type":"int_parsing"}]}"#,
@@ -117,11 +149,22 @@ fn refused_case() -> impl Strategy<Value = Case> {
     ]);
     let body = prop_oneof![3 => error_text(), 2 => detail.prop_map(str::to_owned)];
     let retry = weighted(0.5, select(vec!["2", "Wed, 21 Oct 2026 07:28:00 GMT"]));
-    (status, body, retry, request(true), options()).prop_map(|(status, body, retry, request, options)| {
-        let mut case = make(true, request, options, status, "application/json", body.into_bytes(), false);
-        case.upstream_headers.extend(retry.map(|value| ("retry-after".to_owned(), value.to_owned())));
-        case
-    })
+    (status, body, retry, request(true), options()).prop_map(
+        |(status, body, retry, request, options)| {
+            let mut case = make(
+                true,
+                request,
+                options,
+                status,
+                "application/json",
+                body.into_bytes(),
+                false,
+            );
+            case.upstream_headers
+                .extend(retry.map(|value| ("retry-after".to_owned(), value.to_owned())));
+            case
+        },
+    )
 }
 
 fn make(
@@ -133,7 +176,11 @@ fn make(
     input: Vec<u8>,
     reset: bool,
 ) -> Case {
-    let api = if chat { "chat.completions" } else { "completions" };
+    let api = if chat {
+        "chat.completions"
+    } else {
+        "completions"
+    };
     Case {
         client_api: api.to_owned(),
         upstream_api: api.to_owned(),
@@ -159,7 +206,13 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
         json!({"include_usage": true, "continuous_usage_stats": true}),
     ]);
     let named = json!({"type": "function", "function": {"name": "forced"}});
-    let tool_choice = select(vec![json!(null), json!(null), json!("auto"), json!("required"), named]);
+    let tool_choice = select(vec![
+        json!(null),
+        json!(null),
+        json!("auto"),
+        json!("required"),
+        named,
+    ]);
     let limit = weighted(0.3, (any::<bool>(), 3u64..8));
     let extensions = select(vec![0, 0, 0, 1, 2, 3]);
     (stream, usage, any::<bool>(), tool_choice, limit, extensions).prop_map(
@@ -186,7 +239,11 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
                 request["prompt_logprobs"] = json!(1);
             }
             if let Some((new, limit)) = limit {
-                request[if new { "max_completion_tokens" } else { "max_tokens" }] = json!(limit);
+                request[if new {
+                    "max_completion_tokens"
+                } else {
+                    "max_tokens"
+                }] = json!(limit);
             }
             request
         },
@@ -196,7 +253,10 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
 /// Generates options, each at its default most of the time.
 pub fn options() -> impl Strategy<Value = Value> {
     let words: [(&str, &[&str]); 10] = [
-        ("reasoning_field", &["reasoning_content", "reasoning", "both", "none"]),
+        (
+            "reasoning_field",
+            &["reasoning_content", "reasoning", "both", "none"],
+        ),
         ("role_frame", &["bare", "openai"]),
         ("named_tool_choice_finish", &["tool_calls", "openai"]),
         ("missing_finish", &["error", "stop"]),
@@ -209,12 +269,19 @@ pub fn options() -> impl Strategy<Value = Value> {
     ];
     let words: Vec<_> = words
         .into_iter()
-        .map(|(name, values)| weighted(0.3, select(values.to_vec())).prop_map(move |value| (name, value)))
+        .map(|(name, values)| {
+            weighted(0.3, select(values.to_vec())).prop_map(move |value| (name, value))
+        })
         .collect();
-    let switches: Vec<_> = ["done_after_error", "stop_details", "force_usage", "unknown_fields"]
-        .into_iter()
-        .map(|name| proptest::bool::weighted(0.25).prop_map(move |on| (name, on)))
-        .collect();
+    let switches: Vec<_> = [
+        "done_after_error",
+        "stop_details",
+        "force_usage",
+        "unknown_fields",
+    ]
+    .into_iter()
+    .map(|name| proptest::bool::weighted(0.25).prop_map(move |on| (name, on)))
+    .collect();
     (words, switches).prop_map(|(words, switches)| {
         let mut options = json!({});
         for (name, value) in words {
@@ -302,8 +369,11 @@ struct Step {
 
 fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
     let texts = vec(text_step(chat), 0..4);
-    let old_call =
-        if chat { weighted(0.05, Just(function_call_steps())).boxed() } else { Just(None).boxed() };
+    let old_call = if chat {
+        weighted(0.05, Just(function_call_steps())).boxed()
+    } else {
+        Just(None).boxed()
+    };
     let calls = if chat {
         prop_oneof![1 => Just(Vec::new()), 1 => call_steps()].boxed()
     } else {
@@ -311,17 +381,33 @@ fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
     };
     let logprobs = vec(weighted(0.3, logprobs(chat)), 1..6);
     let extras = vec(choice_extra(), 1..6);
-    (weighted(0.9, role_step(chat)), texts.clone(), calls, old_call, texts, logprobs, extras, finish())
-        .prop_map(move |(role, before, calls, old_call, after, logprobs, extras, finish)| {
-            let calls = calls.into_iter().chain(old_call.unwrap_or_default());
-            let mut steps: Vec<Step> = role.into_iter().chain(before).chain(calls).chain(after).collect();
-            for (at, step) in steps.iter_mut().enumerate() {
-                step.logprobs = logprobs[at % logprobs.len()].clone();
-                step.extras.clone_from(&extras[at % extras.len()]);
-            }
-            finish.put(chat, &mut steps);
-            steps
-        })
+    (
+        weighted(0.9, role_step(chat)),
+        texts.clone(),
+        calls,
+        old_call,
+        texts,
+        logprobs,
+        extras,
+        finish(),
+    )
+        .prop_map(
+            move |(role, before, calls, old_call, after, logprobs, extras, finish)| {
+                let calls = calls.into_iter().chain(old_call.unwrap_or_default());
+                let mut steps: Vec<Step> = role
+                    .into_iter()
+                    .chain(before)
+                    .chain(calls)
+                    .chain(after)
+                    .collect();
+                for (at, step) in steps.iter_mut().enumerate() {
+                    step.logprobs = logprobs[at % logprobs.len()].clone();
+                    step.extras.clone_from(&extras[at % extras.len()]);
+                }
+                finish.put(chat, &mut steps);
+                steps
+            },
+        )
         .boxed()
 }
 
@@ -342,48 +428,87 @@ fn role_step(chat: bool) -> impl Strategy<Value = Step> {
             &[r#""role":"assistant""#, r#""content":"""#],
             &[r#""role":"assistant""#],
             &[r#""role":"assistant""#, r#""content":null"#],
-            &[r#""reasoning_content":null"#, r#""role":"assistant""#, r#""content":"""#],
-            &[r#""role":"assistant""#, r#""content":"""#, r#""refusal":null"#, r#""tool_calls":[]"#],
+            &[
+                r#""reasoning_content":null"#,
+                r#""role":"assistant""#,
+                r#""content":"""#,
+            ],
+            &[
+                r#""role":"assistant""#,
+                r#""content":"""#,
+                r#""refusal":null"#,
+                r#""tool_calls":[]"#,
+            ],
         ]
     } else {
         vec![&[r#""text":"""#]]
     };
-    select(shapes).prop_map(|members| step(members.iter().map(|member| (*member).to_owned()).collect()))
+    select(shapes)
+        .prop_map(|members| step(members.iter().map(|member| (*member).to_owned()).collect()))
 }
 
 fn step(delta: Vec<String>) -> Step {
-    Step { delta: Some(delta), ..Step::default() }
+    Step {
+        delta: Some(delta),
+        ..Step::default()
+    }
 }
 
 fn text_step(chat: bool) -> BoxedStrategy<Step> {
     if !chat {
         let text = literal().prop_map(|text| step(vec![format!("\"text\":{text}")]));
         let empty = select(vec![r#""text":"""#, r#""text":null"#]);
-        return prop_oneof![6 => text, 1 => empty.prop_map(|member| step(vec![member.to_owned()]))].boxed();
+        return prop_oneof![6 => text, 1 => empty.prop_map(|member| step(vec![member.to_owned()]))]
+            .boxed();
     }
     let member = |key: &'static str| literal().prop_map(move |text| format!("\"{key}\":{text}"));
     let content = member("content").prop_map(|content| step(vec![content]));
     let dressed = member("content").prop_map(|content| {
-        let nulls = ["\"role\":null", "\"reasoning_content\":null", "\"tool_calls\":null"].map(str::to_owned);
+        let nulls = [
+            "\"role\":null",
+            "\"reasoning_content\":null",
+            "\"tool_calls\":null",
+        ]
+        .map(str::to_owned);
         step([&nulls[..], &[content]].concat())
     });
-    let repeated =
-        member("content").prop_map(|content| step(vec!["\"role\":\"assistant\"".to_owned(), content]));
-    let names = select(vec!["reasoning_content", "reasoning", "thinking", "reasoning_text"]);
-    let reasoning = (names, literal()).prop_map(|(key, text)| step(vec![format!("\"{key}\":{text}")]));
+    let repeated = member("content")
+        .prop_map(|content| step(vec!["\"role\":\"assistant\"".to_owned(), content]));
+    let names = select(vec![
+        "reasoning_content",
+        "reasoning",
+        "thinking",
+        "reasoning_text",
+    ]);
+    let reasoning =
+        (names, literal()).prop_map(|(key, text)| step(vec![format!("\"{key}\":{text}")]));
     let both = literal().prop_map(|text| {
-        step(vec![format!("\"reasoning\":{text}"), format!("\"reasoning_content\":{text}")])
+        step(vec![
+            format!("\"reasoning\":{text}"),
+            format!("\"reasoning_content\":{text}"),
+        ])
     });
-    let differ = (literal(), literal())
-        .prop_map(|(a, b)| step(vec![format!("\"thinking\":{a}"), format!("\"reasoning\":{b}")]));
+    let differ = (literal(), literal()).prop_map(|(a, b)| {
+        step(vec![
+            format!("\"thinking\":{a}"),
+            format!("\"reasoning\":{b}"),
+        ])
+    });
     let object = (select(vec!["text", "content"]), literal())
         .prop_map(|(key, text)| step(vec![format!("\"reasoning\":{{\"{key}\":{text}}}")]));
-    let listed = (literal(), literal()).prop_map(|(a, b)| step(vec![parts(&a, &b)])).boxed();
+    let listed = (literal(), literal())
+        .prop_map(|(a, b)| step(vec![parts(&a, &b)]))
+        .boxed();
     let details = (literal(), any::<bool>())
         .prop_map(|(text, repeats)| {
             let entry = format!("{{\"type\":\"reasoning.text\",\"text\":{text},\"index\":0}}");
-            let details = format!("\"reasoning_details\":[{entry},{{\"type\":\"reasoning.encrypted\"}}]");
-            let again = if repeats { vec![format!("\"reasoning\":{text}")] } else { Vec::new() };
+            let details =
+                format!("\"reasoning_details\":[{entry},{{\"type\":\"reasoning.encrypted\"}}]");
+            let again = if repeats {
+                vec![format!("\"reasoning\":{text}")]
+            } else {
+                Vec::new()
+            };
             step([again, vec![details]].concat())
         })
         .boxed();
@@ -417,8 +542,9 @@ fn text_step(chat: bool) -> BoxedStrategy<Step> {
 
 /// Returns content as a list of parts with this reasoning and this text, both in JSON spelling.
 fn parts(reasoning: &str, text: &str) -> String {
-    let thinking =
-        format!("{{\"type\":\"thinking\",\"thinking\":[{{\"type\":\"text\",\"text\":{reasoning}}}]}}");
+    let thinking = format!(
+        "{{\"type\":\"thinking\",\"thinking\":[{{\"type\":\"text\",\"text\":{reasoning}}}]}}"
+    );
     let reference = "{\"type\":\"reference\",\"reference_ids\":[1]}";
     format!("\"content\":[{thinking},{reference},{{\"type\":\"text\",\"text\":{text}}}]")
 }
@@ -433,8 +559,8 @@ fn empty_step() -> impl Strategy<Value = Step> {
         &[r#""reasoning_content":null"#],
         &[r#""content":[]"#, r#""reasoning_details":[]"#],
     ];
-    let given =
-        select(shapes).prop_map(|members| step(members.iter().map(|member| (*member).to_owned()).collect()));
+    let given = select(shapes)
+        .prop_map(|members| step(members.iter().map(|member| (*member).to_owned()).collect()));
     prop_oneof![
         6 => given,
         1 => Just(Step::default()),
@@ -450,7 +576,10 @@ fn choice_extra() -> impl Strategy<Value = Vec<&'static str>> {
         vec![r#""token_ids":[5, 6]"#, r#""weight_versions":null"#],
         vec![r#""matched_stop":null"#],
         vec![r#""stop_reason":null"#, r#""routed_experts":"AA==""#],
-        vec![r#""x_upstream":{"kept": [1.50, {"z":0,"a":1e2}]}"#, r#""token_ids":[7]"#],
+        vec![
+            r#""x_upstream":{"kept": [1.50, {"z":0,"a":1e2}]}"#,
+            r#""token_ids":[7]"#,
+        ],
     ])
 }
 
@@ -483,8 +612,20 @@ fn finish() -> impl Strategy<Value = Finish> {
         r#""stop_reason":null,"matched_stop":"x""#,
     ]);
     let twice = proptest::bool::weighted(0.15);
-    (weighted(0.93, word), stop, any::<bool>(), twice, weighted(0.1, text_step(true)))
-        .prop_map(|(word, stop, merged, twice, late)| Finish { word, stop, merged, twice, late })
+    (
+        weighted(0.93, word),
+        stop,
+        any::<bool>(),
+        twice,
+        weighted(0.1, text_step(true)),
+    )
+        .prop_map(|(word, stop, merged, twice, late)| Finish {
+            word,
+            stop,
+            merged,
+            twice,
+            late,
+        })
 }
 
 impl Finish {
@@ -492,8 +633,16 @@ impl Finish {
         let Some(word) = self.word else { return };
         let stop = Some(self.stop).filter(|stop| !stop.is_empty());
         let own_step = || {
-            let members = if chat { Vec::new() } else { vec!["\"text\":\"\"".to_owned()] };
-            Step { finish: Some(word), extras: stop.into_iter().collect(), ..step(members) }
+            let members = if chat {
+                Vec::new()
+            } else {
+                vec!["\"text\":\"\"".to_owned()]
+            };
+            Step {
+                finish: Some(word),
+                extras: stop.into_iter().collect(),
+                ..step(members)
+            }
         };
         match steps.last_mut() {
             Some(last) if self.merged => {
@@ -562,7 +711,15 @@ enum Naming {
 }
 
 fn call_plan() -> impl Strategy<Value = CallPlan> {
-    let id = select(vec!["chatcmpl-tool-9f0c", "call_x1", "functions.f:0", "aB3dE5gH7", "", "", "null"]);
+    let id = select(vec![
+        "chatcmpl-tool-9f0c",
+        "call_x1",
+        "functions.f:0",
+        "aB3dE5gH7",
+        "",
+        "",
+        "null",
+    ]);
     let name = prop_oneof![
         4 => Just(Naming::First),
         2 => Just(Naming::Alone),
@@ -592,20 +749,29 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
             1 => Just(AfterArguments::Cut),
         ],
     )
-        .prop_map(|(id, name, arguments, cuts, as_object, repeats_id, behind)| CallPlan {
-            id,
-            name,
-            arguments,
-            cuts,
-            as_object,
-            repeats_id,
-            after_arguments: behind,
-        })
+        .prop_map(
+            |(id, name, arguments, cuts, as_object, repeats_id, behind)| CallPlan {
+                id,
+                name,
+                arguments,
+                cuts,
+                as_object,
+                repeats_id,
+                after_arguments: behind,
+            },
+        )
 }
 
 /// Generates arguments that are mostly no JSON.
 pub fn garbled() -> impl Strategy<Value = String> {
-    let begin = select(vec!["{", "{\"a\":1", "{'a': 'b'", "{\"a\":[1,2]}", "[1", " "]);
+    let begin = select(vec![
+        "{",
+        "{\"a\":1",
+        "{'a': 'b'",
+        "{\"a\":[1,2]}",
+        "[1",
+        " ",
+    ]);
     let part = select(vec![
         "{",
         "}",
@@ -635,8 +801,19 @@ pub fn garbled() -> impl Strategy<Value = String> {
         "\"b\": 2.5",
         "\"c\nd\"",
     ]);
-    let end = select(vec!["", "}", ",}", "]}", "}}", "</tool_call>", "}</tool_call>", "}\"}", "\n"]);
-    (begin, vec(part, 0..7), end).prop_map(|(begin, parts, end)| format!("{begin}{}{end}", parts.concat()))
+    let end = select(vec![
+        "",
+        "}",
+        ",}",
+        "]}",
+        "}}",
+        "</tool_call>",
+        "}</tool_call>",
+        "}\"}",
+        "\n",
+    ]);
+    (begin, vec(part, 0..7), end)
+        .prop_map(|(begin, parts, end)| format!("{begin}{}{end}", parts.concat()))
 }
 
 /// Generates the chunks of up to three calls, one after the other, or all entries in one delta.
@@ -648,8 +825,13 @@ fn call_steps() -> impl Strategy<Value = Vec<Step>> {
         Numbering::Same,
         Numbering::Absent,
     ]);
-    (numbering, vec(call_plan(), 1..4), proptest::bool::weighted(0.25), any::<bool>()).prop_map(
-        |(numbering, plans, at_once, dressed)| {
+    (
+        numbering,
+        vec(call_plan(), 1..4),
+        proptest::bool::weighted(0.25),
+        any::<bool>(),
+    )
+        .prop_map(|(numbering, plans, at_once, dressed)| {
             let several = plans.len() > 1;
             let mut pieces = Vec::new();
             for (position, mut plan) in plans.into_iter().enumerate() {
@@ -669,10 +851,12 @@ fn call_steps() -> impl Strategy<Value = Vec<Step>> {
             if at_once {
                 vec![delta(&pieces)]
             } else {
-                pieces.iter().map(|piece| delta(std::slice::from_ref(piece))).collect()
+                pieces
+                    .iter()
+                    .map(|piece| delta(std::slice::from_ref(piece)))
+                    .collect()
             }
-        },
-    )
+        })
 }
 
 impl CallPlan {
@@ -692,7 +876,11 @@ impl CallPlan {
             "" => "\"\"".to_owned(),
             id => format!("\"{id}{position}\""),
         };
-        let name = if self.name == Naming::Missing { String::new() } else { format!("f{position}") };
+        let name = if self.name == Naming::Missing {
+            String::new()
+        } else {
+            format!("f{position}")
+        };
         let mut texts = self.fragments();
         match self.name {
             // The name comes before or after the first text.
@@ -702,7 +890,10 @@ impl CallPlan {
         }
         let mut pieces = Vec::new();
         for (at, text) in texts.iter().enumerate() {
-            let mut members: Vec<String> = index.iter().map(|index| format!("\"index\":{index}")).collect();
+            let mut members: Vec<String> = index
+                .iter()
+                .map(|index| format!("\"index\":{index}"))
+                .collect();
             if at == 0 || self.repeats_id {
                 members.push(format!("\"id\":{id}"));
                 members.push("\"type\":\"function\"".to_owned());
@@ -727,12 +918,16 @@ impl CallPlan {
 
     /// Returns the values of `arguments`, piece by piece; `None` if the key is absent.
     fn fragments(&self) -> Vec<Option<String>> {
-        let complete = !self.arguments.is_empty() && serde_json::from_str::<Value>(self.arguments).is_ok();
+        let complete =
+            !self.arguments.is_empty() && serde_json::from_str::<Value>(self.arguments).is_ok();
         if self.as_object && complete {
             return vec![Some(self.arguments.to_owned())];
         }
-        let mut ends: Vec<usize> =
-            self.cuts.iter().map(|cut| usize::from(*cut) % (self.arguments.len() + 1)).collect();
+        let mut ends: Vec<usize> = self
+            .cuts
+            .iter()
+            .map(|cut| usize::from(*cut) % (self.arguments.len() + 1))
+            .collect();
         ends.retain(|end| self.arguments.is_char_boundary(*end));
         ends.push(self.arguments.len());
         ends.sort_unstable();
@@ -761,7 +956,16 @@ impl CallPlan {
 // === logprobs ===
 
 fn logprobs(chat: bool) -> BoxedStrategy<String> {
-    let number = || select(vec!["-1.5", "-9999.0", "0.0", "-0.10000000149011612", "-2", "-1e-05"]);
+    let number = || {
+        select(vec![
+            "-1.5",
+            "-9999.0",
+            "0.0",
+            "-0.10000000149011612",
+            "-2",
+            "-1e-05",
+        ])
+    };
     if !chat {
         let token = (literal(), number()).prop_map(|(token, number)| {
             format!(
@@ -772,8 +976,9 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
     }
     let bytes = || select(vec!["", r#","bytes":null"#, r#","bytes":[104, 105]"#]);
     let bare = move || {
-        (literal(), number(), bytes())
-            .prop_map(|(token, number, bytes)| format!("\"token\":{token},\"logprob\":{number}{bytes}"))
+        (literal(), number(), bytes()).prop_map(|(token, number, bytes)| {
+            format!("\"token\":{token},\"logprob\":{number}{bytes}")
+        })
     };
     let entry = move || {
         (bare(), weighted(0.6, vec(bare(), 0..3)), any::<bool>()).prop_map(|(entry, top, odd)| {
@@ -785,7 +990,8 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
             format!("{{{entry}{top}{odd}}}")
         })
     };
-    let content = vec(entry(), 0..3).prop_map(|entries| format!("{{\"content\":[{}]}}", entries.join(",")));
+    let content =
+        vec(entry(), 0..3).prop_map(|entries| format!("{{\"content\":[{}]}}", entries.join(",")));
     let refusal = entry().prop_map(|entry| format!("{{\"content\":null,\"refusal\":[{entry}]}}"));
     prop_oneof![5 => content, 1 => refusal, 1 => Just("{\"content\":null}".to_owned())].boxed()
 }
@@ -814,8 +1020,12 @@ fn envelope() -> impl Strategy<Value = EnvelopeText> {
         r#""id":null,"#,
         "",
     ]);
-    let created =
-        select(vec![r#""created":1779866853,"#, r#""created":1779866853123,"#, r#""created":0,"#, ""]);
+    let created = select(vec![
+        r#""created":1779866853,"#,
+        r#""created":1779866853123,"#,
+        r#""created":0,"#,
+        "",
+    ]);
     let model = select(vec![r#""model":"org/model","#, r#""model":"","#, ""]);
     let tier = select(vec![
         "",
@@ -824,26 +1034,44 @@ fn envelope() -> impl Strategy<Value = EnvelopeText> {
         r#""service_tier":"priority","#,
         r#""service_tier":"odd","#,
     ]);
-    (id, created, model, tier, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
-        |(id, created, model, tier, null_usage, spaced)| EnvelopeText {
-            id,
-            created,
-            model,
-            tier,
-            null_usage,
-            spaced,
-        },
+    (
+        id,
+        created,
+        model,
+        tier,
+        any::<bool>(),
+        proptest::bool::weighted(0.2),
     )
+        .prop_map(
+            |(id, created, model, tier, null_usage, spaced)| EnvelopeText {
+                id,
+                created,
+                model,
+                tier,
+                null_usage,
+                spaced,
+            },
+        )
 }
 
 impl EnvelopeText {
     fn chunk(&self, chat: bool, choices: &str, usage: Option<&String>, extras: &[&str]) -> String {
-        let object = if chat { "chat.completion.chunk" } else { "text_completion" };
+        let object = if chat {
+            "chat.completion.chunk"
+        } else {
+            "text_completion"
+        };
         self.space(&self.body(object, choices, usage.map(String::as_str), extras))
     }
 
     fn body(&self, object: &str, choices: &str, usage: Option<&str>, extras: &[&str]) -> String {
-        let Self { id, created, model, tier, .. } = self;
+        let Self {
+            id,
+            created,
+            model,
+            tier,
+            ..
+        } = self;
         let usage = match usage {
             Some(usage) => format!(",\"usage\":{usage}"),
             None if self.null_usage => ",\"usage\":null".to_owned(),
@@ -892,14 +1120,27 @@ fn extras() -> impl Strategy<Value = Extras> {
             vec![],
             vec![],
             vec![r#""prompt_token_ids":null"#, r#""prompt_text":null"#],
-            vec![r#""prompt_token_ids":[1, 2]"#, r#""prompt_logprobs":[null,{"2":{"logprob":-0.5}}]"#],
+            vec![
+                r#""prompt_token_ids":[1, 2]"#,
+                r#""prompt_logprobs":[null,{"2":{"logprob":-0.5}}]"#,
+            ],
             vec![r#""system_fingerprint":"vllm-0.21.0-tp2""#],
-            vec![r#""system_fingerprint":"fp_0123456789""#, r#""metrics":{"ttft": 0.50, "a":[]}"#],
+            vec![
+                r#""system_fingerprint":"fp_0123456789""#,
+                r#""metrics":{"ttft": 0.50, "a":[]}"#,
+            ],
             vec![r#""obfuscation":"abc""#, r#""weight_version":"default""#],
-            vec![r#""x_upstream":{"given": true}"#, r#""weight_version":"default""#],
+            vec![
+                r#""x_upstream":{"given": true}"#,
+                r#""weight_version":"default""#,
+            ],
         ])
     };
-    (one(), one(), one()).prop_map(|(first, middle, last)| Extras { first, middle, last })
+    (one(), one(), one()).prop_map(|(first, middle, last)| Extras {
+        first,
+        middle,
+        last,
+    })
 }
 
 fn usage() -> impl Strategy<Value = String> {
@@ -945,7 +1186,11 @@ fn interleave(
         {
             texts.push(step.text(chat, other));
         }
-        let extras = if events.is_empty() { &extras.first } else { &extras.middle };
+        let extras = if events.is_empty() {
+            &extras.first
+        } else {
+            &extras.middle
+        };
         // Usage on some chunks; engines send it on every chunk if the request wants it.
         let running = r#"{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}"#.to_owned();
         let usage = Some(&running).filter(|_| pick % 11 == 3);
@@ -990,8 +1235,18 @@ struct Ending {
 
 fn ending() -> impl Strategy<Value = Ending> {
     let done = select(vec!["[DONE]", "[DONE]", "[DONE]", " [DONE] ", ""]);
-    (weighted(0.6, usage()), done, weighted(0.1, any::<u8>()), proptest::bool::weighted(0.2))
-        .prop_map(|(usage, done, cut, reset)| Ending { usage, done, cut, reset })
+    (
+        weighted(0.6, usage()),
+        done,
+        weighted(0.1, any::<u8>()),
+        proptest::bool::weighted(0.2),
+    )
+        .prop_map(|(usage, done, cut, reset)| Ending {
+            usage,
+            done,
+            cut,
+            reset,
+        })
 }
 
 /// Spelling of events: line ends, comments, byte order mark, and bytes after the end.
@@ -1112,7 +1367,9 @@ fn noise() -> BoxedStrategy<Noise> {
         r#"{"choices":[],"usage":"none"}"#,
         r#"{"choices":[7]}"#,
     ]);
-    let beyond = Just(Noise::Empty(r#"{"choices":[{"index":3,"delta":{"content":"x"},"text":"x"}]}"#));
+    let beyond = Just(Noise::Empty(
+        r#"{"choices":[{"index":3,"delta":{"content":"x"},"text":"x"}]}"#,
+    ));
     let empty = select(vec![
         r#"{"id":"","object":"","created":0,"model":"","choices":[],"prompt_filter_results":[{"prompt_index":0}]}"#,
         r#"{"id":"other","choices":[],"sglext":{"a":1}}"#,
@@ -1171,9 +1428,16 @@ fn error_text() -> impl Strategy<Value = String> {
         "line\u{2028}end".to_owned(),
         format!("x{long}"),
     ]);
-    let param = select(vec!["null", "\"temperature\"", "\"body.messages.0\"", "\"model\"", "3"]);
-    let code =
-        select(vec!["400", "401", "403", "404", "422", "429", "500", "501", "503", "418", "null", "0"]);
+    let param = select(vec![
+        "null",
+        "\"temperature\"",
+        "\"body.messages.0\"",
+        "\"model\"",
+        "3",
+    ]);
+    let code = select(vec![
+        "400", "401", "403", "404", "422", "429", "500", "501", "503", "418", "null", "0",
+    ]);
     let object = (kind, message, param, code).prop_map(|(kind, message, param, code)| {
         format!(
             "\"message\":{},\"type\":\"{kind}\",\"param\":{param},\"code\":{code}",
@@ -1237,13 +1501,27 @@ fn whole_choice(chat: bool) -> impl Strategy<Value = WholeChoice> {
     ];
     let only_whole = select(vec![
         vec![],
-        vec![r#""annotations":null"#, r#""audio":null"#, r#""function_call":null"#],
+        vec![
+            r#""annotations":null"#,
+            r#""audio":null"#,
+            r#""function_call":null"#,
+        ],
         vec![r#""annotations":[{"type":"url_citation", "n":1.0}]"#],
         vec![r#""reasoning_details":[{"type":"reasoning.summary", "summary":"Short"}]"#],
-        vec![r#""function_call":{"name":"old","arguments":"{}"}"#, r#""odd":{"b":1,"a":2}"#],
+        vec![
+            r#""function_call":{"name":"old","arguments":"{}"}"#,
+            r#""odd":{"b":1,"a":2}"#,
+        ],
     ]);
-    let finish =
-        select(vec!["\"stop\"", "\"stop\"", "\"length\"", "\"tool_calls\"", "\"eos\"", "\"abort\"", "null"]);
+    let finish = select(vec![
+        "\"stop\"",
+        "\"stop\"",
+        "\"length\"",
+        "\"tool_calls\"",
+        "\"eos\"",
+        "\"abort\"",
+        "null",
+    ]);
     let stop = select(vec![
         "",
         r#","stop_reason":null"#,
@@ -1251,20 +1529,38 @@ fn whole_choice(chat: bool) -> impl Strategy<Value = WholeChoice> {
         r#","stop_reason":128001,"token_ids":[1]"#,
     ]);
     let text = prop_oneof![4 => literal(), 1 => Just("\"\"".to_owned())];
-    let message = (content, reasoning, refusal, calls).prop_map(|(content, reasoning, refusal, calls)| {
-        let members = ["\"role\":\"assistant\"".to_owned(), content, reasoning, refusal, calls];
-        members.into_iter().filter(|member| !member.is_empty()).collect()
-    });
-    (message, only_whole, text, weighted(0.4, logprobs(chat)), finish, stop).prop_map(
-        |(message, only_whole, text, logprobs, finish, stop)| WholeChoice {
-            message,
-            only_whole,
-            text,
-            logprobs,
-            finish,
-            stop,
-        },
+    let message =
+        (content, reasoning, refusal, calls).prop_map(|(content, reasoning, refusal, calls)| {
+            let members = [
+                "\"role\":\"assistant\"".to_owned(),
+                content,
+                reasoning,
+                refusal,
+                calls,
+            ];
+            members
+                .into_iter()
+                .filter(|member| !member.is_empty())
+                .collect()
+        });
+    (
+        message,
+        only_whole,
+        text,
+        weighted(0.4, logprobs(chat)),
+        finish,
+        stop,
     )
+        .prop_map(
+            |(message, only_whole, text, logprobs, finish, stop)| WholeChoice {
+                message,
+                only_whole,
+                text,
+                logprobs,
+                finish,
+                stop,
+            },
+        )
 }
 
 impl WholeChoice {
@@ -1280,7 +1576,9 @@ impl WholeChoice {
         };
         let logprobs = self.logprobs.as_deref().unwrap_or("null");
         let Self { finish, stop, .. } = self;
-        format!("{{\"index\":{index},{said},\"logprobs\":{logprobs},\"finish_reason\":{finish}{stop}}}")
+        format!(
+            "{{\"index\":{index},{said},\"logprobs\":{logprobs},\"finish_reason\":{finish}{stop}}}"
+        )
     }
 }
 
@@ -1290,10 +1588,18 @@ impl CallPlan {
         let whole = Self {
             cuts: Vec::new(),
             after_arguments: AfterArguments::Nothing,
-            name: if self.name == Naming::Missing { Naming::Missing } else { Naming::First },
+            name: if self.name == Naming::Missing {
+                Naming::Missing
+            } else {
+                Naming::First
+            },
             ..self.clone()
         };
-        let numbering = if indexed { Numbering::Right } else { Numbering::Absent };
+        let numbering = if indexed {
+            Numbering::Right
+        } else {
+            Numbering::Absent
+        };
         let pieces = whole.pieces(numbering, position);
         pieces.into_iter().next().unwrap()
     }

@@ -70,14 +70,20 @@ pub fn is_marks(text: &str) -> bool {
 /// Returns true if a text is the beginning of white space and marks.
 pub fn may_be_marks(text: &str) -> bool {
     let text = text.trim_start_matches(BLANK);
-    MARKS.iter().any(|mark| mark.starts_with(text) || text.strip_prefix(mark).is_some_and(may_be_marks))
+    MARKS
+        .iter()
+        .any(|mark| mark.starts_with(text) || text.strip_prefix(mark).is_some_and(may_be_marks))
 }
 
 /// Returns the end of the first complete object or list that a text begins with.
 pub fn value_end(text: &str) -> Option<usize> {
     let begins = text.trim_start_matches(BLANK).starts_with(['{', '[']);
-    let ends = text.char_indices().filter(|(_, c)| "}]".contains(*c)).map(|(at, _)| at + 1);
-    ends.into_iter().find(|end| begins && Json::parse(&text[..*end]).is_some())
+    let ends = text
+        .char_indices()
+        .filter(|(_, c)| "}]".contains(*c))
+        .map(|(at, _)| at + 1);
+    ends.into_iter()
+        .find(|end| begins && Json::parse(&text[..*end]).is_some())
 }
 
 /// Returns arguments that are no JSON as JSON; `None` if they are JSON or the option does not repair them. `ended`: the
@@ -87,10 +93,17 @@ pub fn repaired(text: &str, option: &str, ended: bool) -> Option<String> {
         return None;
     }
     match option {
-        "tail" => value_end(text).filter(|end| is_marks(&text[*end..])).map(|end| text[..end].to_owned()),
+        "tail" => value_end(text)
+            .filter(|end| is_marks(&text[*end..]))
+            .map(|end| text[..end].to_owned()),
         "json" => {
             let letters: Vec<char> = text.chars().collect();
-            let mut reader = Reader { letters: &letters, at: 0, json: String::new(), ended };
+            let mut reader = Reader {
+                letters: &letters,
+                at: 0,
+                json: String::new(),
+                ended,
+            };
             reader.blank();
             if !matches!(reader.peek(), Some('{' | '[')) {
                 return None;
@@ -163,13 +176,18 @@ impl Reader<'_> {
             match self.peek() {
                 // A number may go on.
                 None if self.ended
-                    && !self.json.trim_end_matches(BLANK).ends_with(|c: char| c.is_ascii_digit()) =>
+                    && !self
+                        .json
+                        .trim_end_matches(BLANK)
+                        .ends_with(|c: char| c.is_ascii_digit()) =>
                 {
                     self.json.push(close);
                     return Some(());
                 }
                 Some(',') => {
-                    let behind = self.letters[self.at + 1..].iter().find(|c| !BLANK.contains(c));
+                    let behind = self.letters[self.at + 1..]
+                        .iter()
+                        .find(|c| !BLANK.contains(c));
                     match behind {
                         Some('}' | ']') => self.at += 1,
                         _ => self.keep(),

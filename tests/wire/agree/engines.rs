@@ -62,7 +62,10 @@ impl Dialect {
     pub fn all_for(reply: &Reply) -> Vec<Self> {
         // The Rust front end gives only one choice.
         let rust = Some(Self::Rust).filter(|_| reply.choices.len() == 1);
-        [Self::Python, Self::OldPython, Self::Sglang, Self::OldSglang].into_iter().chain(rust).collect()
+        [Self::Python, Self::OldPython, Self::Sglang, Self::OldSglang]
+            .into_iter()
+            .chain(rust)
+            .collect()
     }
 
     fn is_sglang(self) -> bool {
@@ -112,7 +115,9 @@ impl Dialect {
             Self::Python => &[],
             Self::OldPython => &["reasoning_content"],
             Self::Sglang if !is_tool => &["reasoning_content"],
-            Self::Sglang | Self::OldSglang => &["role", "content", "reasoning_content", "tool_calls"],
+            Self::Sglang | Self::OldSglang => {
+                &["role", "content", "reasoning_content", "tool_calls"]
+            }
         };
         for key in nulls {
             delta.entry(*key).or_insert(Value::Null);
@@ -120,15 +125,29 @@ impl Dialect {
     }
 
     fn call_id(self, choice: usize, slot: usize) -> String {
-        let prefix = if self.is_sglang() { "call_" } else { "chatcmpl-tool-" };
+        let prefix = if self.is_sglang() {
+            "call_"
+        } else {
+            "chatcmpl-tool-"
+        };
         format!("{prefix}{choice}{slot}c0ffee")
     }
 
-    fn chunk(self, choice: usize, delta: Value, logprobs: Value, finish: Value, count: usize) -> Value {
+    fn chunk(
+        self,
+        choice: usize,
+        delta: Value,
+        logprobs: Value,
+        finish: Value,
+        count: usize,
+    ) -> Value {
         let mut entry =
             json!({"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
         match self {
-            Self::Rust => entry.as_object_mut().unwrap().retain(|_, value| !value.is_null()),
+            Self::Rust => entry
+                .as_object_mut()
+                .unwrap()
+                .retain(|_, value| !value.is_null()),
             Self::Python => entry["token_ids"] = Value::Null,
             Self::OldPython => {}
             Self::Sglang | Self::OldSglang => entry["matched_stop"] = Value::Null,
@@ -151,7 +170,9 @@ impl Dialect {
     fn envelope(self, choice: usize, count: usize, object: &str) -> Value {
         let id = match self {
             // Each choice of SGLang has its own id; that of the first chunk becomes the answer's.
-            Self::Sglang | Self::OldSglang if count > 0 && choice > 0 => format!("{choice}{}", &ID[1..]),
+            Self::Sglang | Self::OldSglang if count > 0 && choice > 0 => {
+                format!("{choice}{}", &ID[1..])
+            }
             Self::Sglang | Self::OldSglang => ID.to_owned(),
             _ => format!("chatcmpl-{ID}"),
         };
@@ -186,31 +207,46 @@ impl Reply {
     pub fn one_stream_per_choice(&self, dialect: Dialect) -> (Vec<Vec<u8>>, &[u8]) {
         let one = |(at, steps): (usize, &Vec<Step>)| {
             let (choices, tokens) = (vec![steps.clone()], steps.len() + usize::from(at == 0));
-            let events = Self { choices, tokens, ..self.clone() }.events(dialect);
+            let events = Self {
+                choices,
+                tokens,
+                ..self.clone()
+            }
+            .events(dialect);
             // Ids count from choice 0.
             let text = String::from_utf8(events).unwrap();
-            text.replace("chatcmpl-tool-0", &format!("chatcmpl-tool-{at}")).into_bytes()
+            text.replace("chatcmpl-tool-0", &format!("chatcmpl-tool-{at}"))
+                .into_bytes()
         };
-        (self.choices.iter().enumerate().map(one).collect(), &self.picks)
+        (
+            self.choices.iter().enumerate().map(one).collect(),
+            &self.picks,
+        )
     }
 
     /// Returns the same tokens in fewer chunks.
     pub fn coarser(&self) -> Self {
-        Self { choices: self.choices.iter().map(|steps| coarser(steps)).collect(), ..self.clone() }
+        Self {
+            choices: self.choices.iter().map(|steps| coarser(steps)).collect(),
+            ..self.clone()
+        }
     }
 
     /// Returns the case in which the engine answers with one object.
     pub fn whole(&self, dialect: Dialect) -> Case {
         let mut body = dialect.envelope(0, 0, "chat.completion");
-        let choices = self.choices.iter().enumerate().map(|(at, steps)| self.message(dialect, at, steps));
+        let choices = self
+            .choices
+            .iter()
+            .enumerate()
+            .map(|(at, steps)| self.message(dialect, at, steps));
         body["choices"] = choices.collect();
         body["usage"] = dialect.usage(self.tokens);
         self.case(dialect, false, body.to_string().into_bytes(), false)
     }
 
     fn case(&self, dialect: Dialect, stream: bool, input: Vec<u8>, events: bool) -> Case {
-        let mut request =
-            json!({"model": "m", "n": self.choices.len(), "stream": stream, "logprobs": self.logprobs});
+        let mut request = json!({"model": "m", "n": self.choices.len(), "stream": stream, "logprobs": self.logprobs});
         if stream {
             request["stream_options"] = json!({"include_usage": true});
         }
@@ -220,9 +256,21 @@ impl Reply {
         if self.named {
             request["tool_choice"] = json!({"type": "function", "function": {"name": "f0"}});
         }
-        let engine = if dialect.is_sglang() { "sglang" } else { "vllm" }.to_owned();
+        let engine = if dialect.is_sglang() {
+            "sglang"
+        } else {
+            "vllm"
+        }
+        .to_owned();
         let name = format!("{dialect:?}");
-        Case { name, engine, request, input, events, ..Case::default() }
+        Case {
+            name,
+            engine,
+            request,
+            input,
+            events,
+            ..Case::default()
+        }
     }
 
     fn finish(&self, dialect: Dialect, steps: &[Step]) -> &'static str {
@@ -256,7 +304,13 @@ impl Reply {
         let mut at = vec![0; self.choices.len()];
         for choice in self.order() {
             if !std::mem::replace(&mut spoken[choice], true) {
-                chunks.push(dialect.chunk(choice, role(dialect), Value::Null, Value::Null, chunks.len()));
+                chunks.push(dialect.chunk(
+                    choice,
+                    role(dialect),
+                    Value::Null,
+                    Value::Null,
+                    chunks.len(),
+                ));
             }
             let steps = &self.choices[choice];
             let step = &steps[at[choice]];
@@ -273,11 +327,17 @@ impl Reply {
             }
         }
         // Separate finish chunks: at once from the Rust front end, after all text from SGLang.
-        for (choice, steps) in
-            self.choices.iter().enumerate().filter(|_| dialect == Dialect::Rust || dialect.is_sglang())
+        for (choice, steps) in self
+            .choices
+            .iter()
+            .enumerate()
+            .filter(|_| dialect == Dialect::Rust || dialect.is_sglang())
         {
-            let delta =
-                if dialect == Dialect::Sglang { json!({"reasoning_content": null}) } else { json!({}) };
+            let delta = if dialect == Dialect::Sglang {
+                json!({"reasoning_content": null})
+            } else {
+                json!({})
+            };
             let finish = json!(self.finish(dialect, steps));
             chunks.push(dialect.chunk(choice, delta, Value::Null, finish, chunks.len()));
         }
@@ -331,29 +391,59 @@ impl Reply {
                     content.push_str(text);
                     tokens.extend(said.iter().map(|token| entry(token)));
                 }
-                Step::Start { slot, name } => calls.push(json!({"id": dialect.call_id(choice, *slot),
+                Step::Start { slot, name } => calls
+                    .push(json!({"id": dialect.call_id(choice, *slot),
                     "type": "function", "function": {"name": name, "arguments": ""}})),
                 Step::Arguments { slot, text } => {
-                    let so_far = calls[*slot]["function"]["arguments"].as_str().unwrap().to_owned();
+                    let so_far = calls[*slot]["function"]["arguments"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned();
                     calls[*slot]["function"]["arguments"] = json!(so_far + text);
                 }
                 Step::Nothing => {}
             }
         }
-        let text = |text: String| if text.is_empty() { Value::Null } else { Value::String(text) };
-        let mut message =
-            Map::from_iter([("role".to_owned(), json!("assistant")), ("content".to_owned(), text(content))]);
-        let key = if dialect.is_sglang() { "reasoning_content" } else { "reasoning" };
+        let text = |text: String| {
+            if text.is_empty() {
+                Value::Null
+            } else {
+                Value::String(text)
+            }
+        };
+        let mut message = Map::from_iter([
+            ("role".to_owned(), json!("assistant")),
+            ("content".to_owned(), text(content)),
+        ]);
+        let key = if dialect.is_sglang() {
+            "reasoning_content"
+        } else {
+            "reasoning"
+        };
         message.insert(key.to_owned(), text(reasoning));
-        let none = if dialect.is_sglang() { Value::Null } else { json!([]) };
-        message.insert("tool_calls".to_owned(), if calls.is_empty() { none } else { Value::Array(calls) });
+        let none = if dialect.is_sglang() {
+            Value::Null
+        } else {
+            json!([])
+        };
+        message.insert(
+            "tool_calls".to_owned(),
+            if calls.is_empty() {
+                none
+            } else {
+                Value::Array(calls)
+            },
+        );
         if !dialect.is_sglang() {
             for key in ["refusal", "annotations", "audio", "function_call"] {
                 message.insert(key.to_owned(), Value::Null);
             }
         }
-        let logprobs =
-            if self.logprobs && !tokens.is_empty() { json!({"content": tokens}) } else { Value::Null };
+        let logprobs = if self.logprobs && !tokens.is_empty() {
+            json!({"content": tokens})
+        } else {
+            Value::Null
+        };
         json!({"index": choice, "message": message, "logprobs": logprobs, "finish_reason": self.finish(dialect, steps)})
     }
 }
@@ -365,7 +455,8 @@ fn entry(token: &str) -> Value {
 /// Returns the finish chunk of vLLM up to 0.22: the last call's arguments again, in Python's spelling, with their
 /// header.
 fn resent(dialect: Dialect, steps: &[Step], choice: usize) -> Option<Value> {
-    let Some(Step::Arguments { slot, .. }) = steps.last().filter(|_| dialect == Dialect::OldPython) else {
+    let Some(Step::Arguments { slot, .. }) = steps.last().filter(|_| dialect == Dialect::OldPython)
+    else {
         return None;
     };
     let pieces = steps.iter().filter_map(|step| match step {
@@ -373,8 +464,10 @@ fn resent(dialect: Dialect, steps: &[Step], choice: usize) -> Option<Value> {
         _ => None,
     });
     let arguments = pieces.collect::<String>().replace("\":", "\": ");
-    Some(json!({"tool_calls": [{"index": slot, "id": dialect.call_id(choice, *slot), "type": "function",
-        "function": {"name": format!("f{slot}"), "arguments": arguments}}]}))
+    Some(
+        json!({"tool_calls": [{"index": slot, "id": dialect.call_id(choice, *slot), "type": "function",
+        "function": {"name": format!("f{slot}"), "arguments": arguments}}]}),
+    )
 }
 
 /// Returns the same steps in fewer chunks.
@@ -387,11 +480,13 @@ fn coarser(steps: &[Step]) -> Vec<Step> {
                 text.push_str(more);
                 tokens.extend(others.iter().cloned());
             }
-            (Some(Step::Arguments { slot, text }), Step::Arguments { slot: of, text: more })
-                if slot == of =>
-            {
-                text.push_str(more)
-            }
+            (
+                Some(Step::Arguments { slot, text }),
+                Step::Arguments {
+                    slot: of,
+                    text: more,
+                },
+            ) if slot == of => text.push_str(more),
             _ => fewer.push(step.clone()),
         }
     }
@@ -399,8 +494,10 @@ fn coarser(steps: &[Step]) -> Vec<Step> {
 }
 
 fn words() -> impl Strategy<Value = String> {
-    select(vec!["a", " word", "\n\n", "é", "世界", "🎉", "\"q\"", "\\", "\u{2028}", "</think>", "{", "0"])
-        .prop_map(str::to_owned)
+    select(vec![
+        "a", " word", "\n\n", "é", "世界", "🎉", "\"q\"", "\\", "\u{2028}", "</think>", "{", "0",
+    ])
+    .prop_map(str::to_owned)
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -410,22 +507,38 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             1 => Just(Step::Nothing),
         ]
     };
-    let arguments = select(vec!["{}", "{\"city\":\"Zürich\"}", "{\"a\":{\"b\":[1,2.50,\"}\"]},\"c\":null}"]);
+    let arguments = select(vec![
+        "{}",
+        "{\"city\":\"Zürich\"}",
+        "{\"a\":{\"b\":[1,2.50,\"}\"]},\"c\":null}",
+    ]);
     let calls = vec((arguments, vec(any::<u8>(), 0..4)), 0..3);
-    (vec(words().prop_map(Step::Reasoning), 0..4), vec(text(), 0..4), calls).prop_map(
-        |(reasoning, text, calls)| {
+    (
+        vec(words().prop_map(Step::Reasoning), 0..4),
+        vec(text(), 0..4),
+        calls,
+    )
+        .prop_map(|(reasoning, text, calls)| {
             let mut steps: Vec<Step> = reasoning.into_iter().chain(text).collect();
             for (slot, (arguments, cuts)) in calls.into_iter().enumerate() {
-                steps.push(Step::Start { slot, name: format!("f{slot}") });
-                let mut ends: Vec<usize> =
-                    cuts.iter().map(|cut| usize::from(*cut) % arguments.len()).collect();
+                steps.push(Step::Start {
+                    slot,
+                    name: format!("f{slot}"),
+                });
+                let mut ends: Vec<usize> = cuts
+                    .iter()
+                    .map(|cut| usize::from(*cut) % arguments.len())
+                    .collect();
                 ends.retain(|end| *end > 0 && arguments.is_char_boundary(*end));
                 ends.push(arguments.len());
                 ends.sort_unstable();
                 ends.dedup();
                 let mut start = 0;
                 for end in ends {
-                    steps.push(Step::Arguments { slot, text: arguments[start..end].to_owned() });
+                    steps.push(Step::Arguments {
+                        slot,
+                        text: arguments[start..end].to_owned(),
+                    });
                     start = end;
                 }
             }
@@ -433,14 +546,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
                 steps.push(Step::Nothing);
             }
             steps
-        },
-    )
+        })
 }
 
 pub fn reply() -> impl Strategy<Value = Reply> {
     let flags = any::<[bool; 4]>();
-    (prop_oneof![3 => vec(steps(), 1), 2 => vec(steps(), 2..4)], vec(any::<u8>(), 1..9), flags).prop_map(
-        |(mut choices, picks, [cut, named, length, logprobs])| {
+    (
+        prop_oneof![3 => vec(steps(), 1), 2 => vec(steps(), 2..4)],
+        vec(any::<u8>(), 1..9),
+        flags,
+    )
+        .prop_map(|(mut choices, picks, [cut, named, length, logprobs])| {
             let mut truncated = false;
             // The limit cuts a call only in answers with one choice, because all choices share the limit.
             if let ([steps], true) = (choices.as_mut_slice(), cut)
@@ -453,7 +569,14 @@ pub fn reply() -> impl Strategy<Value = Reply> {
                 }
             }
             let tokens = choices.iter().map(Vec::len).sum::<usize>() + 1;
-            Reply { choices, picks, truncated, named, length: length || truncated, logprobs, tokens }
-        },
-    )
+            Reply {
+                choices,
+                picks,
+                truncated,
+                named,
+                length: length || truncated,
+                logprobs,
+                tokens,
+            }
+        })
 }

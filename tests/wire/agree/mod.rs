@@ -64,8 +64,8 @@ fn mask(value: &mut Value) {
                     ("index", _) => {}
                     (_, value @ Value::Number(_)) => *value = json!(0),
                     (
-                        "id" | "model" | "content" | "reasoning_content" | "reasoning" | "text" | "arguments"
-                        | "system_fingerprint",
+                        "id" | "model" | "content" | "reasoning_content" | "reasoning" | "text"
+                        | "arguments" | "system_fingerprint",
                         Value::String(text),
                     ) => {
                         // Empty values are not masked.
@@ -88,8 +88,17 @@ const NAMED: [&str; 2] = ["vllm", "sglang"];
 #[test]
 fn scenarios_of_one_name_have_one_shape() {
     let mut both: BTreeMap<String, Vec<Case>> = BTreeMap::new();
-    for fixture in captures().into_iter().filter(|fixture| NAMED.contains(&&*fixture.case.engine)) {
-        let name = fixture.folder.file_name().unwrap().to_str().unwrap().to_owned();
+    for fixture in captures()
+        .into_iter()
+        .filter(|fixture| NAMED.contains(&&*fixture.case.engine))
+    {
+        let name = fixture
+            .folder
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
         let mut case = fixture.case;
         if case.streams() {
             case.request["stream_options"] = json!({"include_usage": true});
@@ -105,16 +114,25 @@ fn scenarios_of_one_name_have_one_shape() {
             wrong.push(format!("{name}\n  {one:#?}\n  {other:#?}"));
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Groups the frames by choice, in order; `None` holds the frames of no choice.
 fn by_choice(body: &str) -> BTreeMap<Option<u64>, Vec<String>> {
     let mut all: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for event in body.split_inclusive("\n\n") {
-        let chunk: Value =
-            event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
-        all.entry(chunk["choices"][0]["index"].as_u64()).or_default().push(event.to_owned());
+        let chunk: Value = event
+            .strip_prefix("data: ")
+            .and_then(|data| serde_json::from_str(data).ok())
+            .unwrap_or_default();
+        all.entry(chunk["choices"][0]["index"].as_u64())
+            .or_default()
+            .push(event.to_owned());
     }
     all
 }
@@ -136,11 +154,19 @@ fn run(case: &Case) -> Answer {
 fn merged(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
     let body = Bytes::from(case.request.to_string());
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
-    let identity = EngineIdentity { front: Front::Rust, ..named("vllm").unwrap().into() };
+    let identity = EngineIdentity {
+        front: Front::Rust,
+        ..named("vllm").unwrap().into()
+    };
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
     assert_eq!(plan.others.len() + 1, answers.len());
-    let stamp = Stamp { id: AnswerId(0), now: case.now, seed: 1, ..Stamp::default() };
+    let stamp = Stamp {
+        id: AnswerId(0),
+        now: case.now,
+        seed: 1,
+        ..Stamp::default()
+    };
     let mut writer = AnswerWriter::merging(&plan.shape, &stamp);
     let reader = |choice| AnswerReader::of_choice(choice, plan.shape.clone(), stamp.clone());
     let mut readers: Vec<_> = (0..).take(answers.len()).map(reader).collect();
@@ -150,7 +176,9 @@ fn merged(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Strin
         let have_all_ended = readers.iter().all(|reader| reader.progress().ended);
         assert_eq!(writer.progress(readers[0].progress()).ended, have_all_ended);
         let open: Vec<_> = (0..left.len()).filter(|at| !left[*at].is_empty()).collect();
-        let Some(at) = open.get(usize::from(*pick) % open.len().max(1)) else { break };
+        let Some(at) = open.get(usize::from(*pick) % open.len().max(1)) else {
+            break;
+        };
         let (now, later) = left[*at].split_at(piece.min(left[*at].len()));
         readers[*at].push(now, &mut writer, &mut out);
         left[*at] = later;

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 fn chunk(delta: &Value, logprobs: &Value, finish: Value) -> String {
     let choice = json!({"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
-    format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+    format!(
+        "data: {}\n\n",
+        json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+    )
 }
 
 /// Returns a stream of these deltas, each with its token if the client requested logprobs.
@@ -20,7 +23,9 @@ fn of_deltas(parser: &str, deltas: &[(Value, &str)], logprobs: bool) -> Case {
         }
         false => Value::Null,
     };
-    let chunks = deltas.iter().map(|(delta, text)| chunk(delta, &token(text), Value::Null));
+    let chunks = deltas
+        .iter()
+        .map(|(delta, text)| chunk(delta, &token(text), Value::Null));
     let input = chunks.collect::<String>() + &chunk(&json!({}), &Value::Null, "stop".into());
     let mut case = case(parser, true, input + "data: [DONE]\n\n", Ending::Clean);
     case.request["logprobs"] = logprobs.into();
@@ -37,19 +42,34 @@ struct Answer {
 
 fn answers() -> impl Strategy<Value = Answer> {
     let words = || prop::collection::vec(select(vec!["a", " b", "é\n", "1.", "\"x\""]), 1..5);
-    let arguments =
-        select(vec![vec!["{", "\"text\": ", "\"x", "y\"", "}"], vec!["{}"], vec!["{\"number\":", " 12}"]]);
-    (words(), words(), prop::collection::vec(arguments, 0..3))
-        .prop_map(|(reasoning, content, calls)| Answer { reasoning, content, calls })
+    let arguments = select(vec![
+        vec!["{", "\"text\": ", "\"x", "y\"", "}"],
+        vec!["{}"],
+        vec!["{\"number\":", " 12}"],
+    ]);
+    (words(), words(), prop::collection::vec(arguments, 0..3)).prop_map(
+        |(reasoning, content, calls)| Answer {
+            reasoning,
+            content,
+            calls,
+        },
+    )
 }
 
 impl Answer {
     fn parsed(&self) -> Vec<(Value, &'static str)> {
-        let reasoning = self.reasoning.iter().map(|text| (json!({"reasoning": text}), *text));
-        let content = self.content.iter().map(|text| (json!({"content": text}), *text));
+        let reasoning = self
+            .reasoning
+            .iter()
+            .map(|text| (json!({"reasoning": text}), *text));
+        let content = self
+            .content
+            .iter()
+            .map(|text| (json!({"content": text}), *text));
         let mut all: Vec<_> = reasoning.chain(content).collect();
         for (at, call) in self.calls.iter().enumerate() {
-            let entry = |function: Value| json!({"tool_calls": [{"index": at, "function": function}]});
+            let entry =
+                |function: Value| json!({"tool_calls": [{"index": at, "function": function}]});
             all.push((entry(json!({"name": "f", "arguments": ""})), "f"));
             // Arguments in JSON are held to their end.
             all.push((entry(json!({"arguments": call.concat()})), ""));
@@ -67,7 +87,10 @@ impl Answer {
             pieces.extend(call);
             pieces.extend(["}\n</tool", "_call>\n"]);
         }
-        pieces.into_iter().map(|text| (json!({"content": text}), text)).collect()
+        pieces
+            .into_iter()
+            .map(|text| (json!({"content": text}), text))
+            .collect()
     }
 }
 
@@ -172,24 +195,43 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
         calls: vec![("f".to_owned(), "{\"number\": 1}".to_owned())],
         finish: "tool_calls".to_owned(),
     };
-    let tool =
-        json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"number\": 1}"}}]});
+    let tool = json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"number\": 1}"}}]});
     for parser in ["hermes", "qwen3", "qwen3_thinking"] {
-        let letters = text.split_inclusive(|_: char| true).map(|letter| (json!({"content": letter}), ""));
+        let letters = text
+            .split_inclusive(|_: char| true)
+            .map(|letter| (json!({"content": letter}), ""));
         for pieces in [vec![(json!({"content": text}), "")], letters.collect()] {
-            let deltas =
-                [vec![(json!({"reasoning": "h"}), ""), (json!({"reasoning": "m"}), "")], pieces].concat();
-            assert_eq!(said(&of_deltas(parser, &deltas, false)), expected, "{parser}");
+            let deltas = [
+                vec![
+                    (json!({"reasoning": "h"}), ""),
+                    (json!({"reasoning": "m"}), ""),
+                ],
+                pieces,
+            ]
+            .concat();
+            assert_eq!(
+                said(&of_deltas(parser, &deltas, false)),
+                expected,
+                "{parser}"
+            );
         }
         let message = json!({"role": "assistant", "reasoning": "hm", "content": text});
         let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
         let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
-        assert_eq!(said(&case(parser, false, body.to_string(), Ending::Whole)), expected, "{parser}");
+        assert_eq!(
+            said(&case(parser, false, body.to_string(), Ending::Whole)),
+            expected,
+            "{parser}"
+        );
         // An engine that sends tool calls has a parser for them, so text after them is text; tags before them were
         // text, too.
         let tags = (json!({"content": "<think>x</think>"}), "");
-        let deltas =
-            [(json!({"reasoning": "hm"}), ""), tags, (tool.clone(), ""), (json!({"content": text}), "")];
+        let deltas = [
+            (json!({"reasoning": "hm"}), ""),
+            tags,
+            (tool.clone(), ""),
+            (json!({"content": text}), ""),
+        ];
         let said = said(&of_deltas(parser, &deltas, false));
         assert_eq!(
             (said.reasoning, said.calls),
@@ -211,7 +253,13 @@ fn what_the_engine_left_is_known_afterwards() {
     for (parser, model, text, family, flags) in [
         ("auto", "Qwen3-8B", &*both, Some("qwen3"), Some(&*all)),
         ("auto", "Qwen3-8B", call, Some("qwen3"), Some(vllm)),
-        ("auto", "Qwen3-8B", "<think>x</think>", Some("qwen3"), Some("--reasoning-parser qwen3")),
+        (
+            "auto",
+            "Qwen3-8B",
+            "<think>x</think>",
+            Some("qwen3"),
+            Some("--reasoning-parser qwen3"),
+        ),
         ("auto", "Qwen3-8B", "plain", None, None),
         ("auto", "another", call, Some("auto"), None),
         ("qwen3", "Qwen3-8B", call, None, None),
@@ -223,8 +271,17 @@ fn what_the_engine_left_is_known_afterwards() {
         rewriter.push(&case.input, &mut out);
         rewriter.finish(case.ending, &mut out);
         let unparsed = rewriter.reader.summary().unparsed;
-        assert_eq!(unparsed.map(|unparsed| unparsed.family()), family, "{parser} {model} {text}");
-        assert_eq!(unparsed.and_then(|unparsed| unparsed.flags("vllm")).as_deref(), flags);
+        assert_eq!(
+            unparsed.map(|unparsed| unparsed.family()),
+            family,
+            "{parser} {model} {text}"
+        );
+        assert_eq!(
+            unparsed
+                .and_then(|unparsed| unparsed.flags("vllm"))
+                .as_deref(),
+            flags
+        );
     }
 }
 
@@ -232,17 +289,40 @@ fn what_the_engine_left_is_known_afterwards() {
 #[test]
 fn what_real_engines_left_is_what_their_parsers_read() {
     let recorded = |name: &str| {
-        let mut case = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name).case;
+        let mut case = captures()
+            .into_iter()
+            .find(|fixture| fixture.case.name == name)
+            .expect(name)
+            .case;
         // The capture's own tool choice is removed: it had to be `none` because the engine would have refused
         // tools.
         case.request.as_object_mut().unwrap().remove("tool_choice");
-        Case { options: json!({"parser": "qwen3"}), ..case }
+        Case {
+            options: json!({"parser": "qwen3"}),
+            ..case
+        }
     };
     let parsed = said(&recorded("sglang/reasoning-text-tool"));
-    assert_eq!(parsed.calls, [("get_weather".to_owned(), "{\"city\": \"Berlin\"}".to_owned())]);
-    for raw in ["vllm/reasoning-text-tool-raw", "sglang/reasoning-text-tool-raw"] {
+    assert_eq!(
+        parsed.calls,
+        [(
+            "get_weather".to_owned(),
+            "{\"city\": \"Berlin\"}".to_owned()
+        )]
+    );
+    for raw in [
+        "vllm/reasoning-text-tool-raw",
+        "sglang/reasoning-text-tool-raw",
+    ] {
         let case = recorded(raw);
-        assert!(!said(&Case { options: json!({}), ..case.clone() }).content.is_empty());
+        assert!(
+            !said(&Case {
+                options: json!({}),
+                ..case.clone()
+            })
+            .content
+            .is_empty()
+        );
         assert_eq!(said(&case), parsed, "{raw}");
     }
 }

@@ -22,14 +22,24 @@ fn hermes(arguments: &str) -> String {
 }
 
 fn kimi(arguments: &str) -> String {
-    format!("<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>")
+    format!(
+        "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"
+    )
 }
 
 #[test]
 fn a_value_that_is_no_object_leaves_its_call_text() {
-    for bad in
-        ["{'a': 1}", "{\"a\": 1,}", "{\"a\": True}", "[1]", "12", "true", "{a}", "\"{'a': 1}\"", "{\"a\": 1"]
-    {
+    for bad in [
+        "{'a': 1}",
+        "{\"a\": 1,}",
+        "{\"a\": True}",
+        "[1]",
+        "12",
+        "true",
+        "{a}",
+        "\"{'a': 1}\"",
+        "{\"a\": 1",
+    ] {
         let texts = [
             ("hermes", hermes(bad)),
             ("qwen3", hermes(bad)),
@@ -41,7 +51,10 @@ fn a_value_that_is_no_object_leaves_its_call_text() {
                 ),
             ),
             ("kimi_k2", kimi(bad)),
-            ("granite", format!("<|tool_call|>[{{\"name\": \"f\", \"arguments\": {bad}}}]<tool_call>")),
+            (
+                "granite",
+                format!("<|tool_call|>[{{\"name\": \"f\", \"arguments\": {bad}}}]<tool_call>"),
+            ),
             (
                 "qwen3_coder",
                 format!(
@@ -53,11 +66,17 @@ fn a_value_that_is_no_object_leaves_its_call_text() {
         for (parser, text) in texts {
             // A bracket that is missing inside of others, and the end of a word, are not noticed before the text ends.
             let has_end = ["kimi_k2", "deepseek_v31", "qwen3_coder"].contains(&parser);
-            if bad == "{\"a\": 1" && !has_end || parser == "mistral" && ["12", "true"].contains(&bad) {
+            if bad == "{\"a\": 1" && !has_end
+                || parser == "mistral" && ["12", "true"].contains(&bad)
+            {
                 continue;
             }
             let found = parsed(parser, "off", &text, "stop");
-            assert_eq!((found.content.as_str(), found.calls.len()), (text.as_str(), 0), "{parser}: {bad}");
+            assert_eq!(
+                (found.content.as_str(), found.calls.len()),
+                (text.as_str(), 0),
+                "{parser}: {bad}"
+            );
             assert_eq!(found.finish, "stop", "{parser}: {bad}");
         }
     }
@@ -100,11 +119,17 @@ fn a_call_that_is_cut_comes_as_far_as_it_was_written() {
     for at in begins + 1..ends {
         for finish in ["length", "stop"] {
             let found = parsed("hermes", "off", &text[..at], finish);
-            assert_eq!((found.content.as_str(), found.calls), ("", vec![call("f", &text[begins..at])]));
+            assert_eq!(
+                (found.content.as_str(), found.calls),
+                ("", vec![call("f", &text[begins..at])])
+            );
             assert_eq!(found.finish, "length");
         }
         let found = parsed("hermes", "json", &text[..at], "length");
-        assert_eq!((found.calls, found.finish.as_str()), (vec![call("f", &text[begins..at])], "length"));
+        assert_eq!(
+            (found.calls, found.finish.as_str()),
+            (vec![call("f", &text[begins..at])], "length")
+        );
     }
 }
 
@@ -114,9 +139,15 @@ fn a_held_call_is_sent_when_its_arguments_end() {
     let (before, behind) = text.split_at(text.find("}}").unwrap() + 1);
     let case = stream("hermes", &["x", before, behind], "stop");
     let answer = case.run(&crate::cases::Cut::Whole).body;
-    let frames: Vec<&str> = answer.split("\n\n").filter(|frame| frame.contains("tool_calls\":[")).collect();
+    let frames: Vec<&str> = answer
+        .split("\n\n")
+        .filter(|frame| frame.contains("tool_calls\":["))
+        .collect();
     assert_eq!(frames.len(), 2, "{answer}");
-    assert!(frames[1].contains(r#""arguments":"{\"a\": \"b c\"}""#), "{answer}");
+    assert!(
+        frames[1].contains(r#""arguments":"{\"a\": \"b c\"}""#),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -124,8 +155,10 @@ fn arguments_beyond_the_limit_pass_as_they_are() {
     for (bytes, calls) in [(520_000, 0), (530_000, 1)] {
         let arguments = format!("{{'a': \"{}\"}}", "b".repeat(bytes));
         let text = hermes(&arguments);
-        let pieces: Vec<&str> =
-            cut(&text, &[]).into_iter().flat_map(|text| [&text[..300_000], &text[300_000..]]).collect();
+        let pieces: Vec<&str> = cut(&text, &[])
+            .into_iter()
+            .flat_map(|text| [&text[..300_000], &text[300_000..]])
+            .collect();
         for case in both("hermes", &pieces, "stop") {
             let found = said(&case);
             assert_eq!(found.calls.len(), calls, "{bytes}");
@@ -140,17 +173,41 @@ fn arguments_beyond_the_limit_pass_as_they_are() {
 #[test]
 fn repaired_arguments_make_a_call() {
     for (parser, option, text, calls) in [
-        ("hermes", "json", hermes("{'a': True,}"), vec![call("f", "{\"a\": true}")]),
+        (
+            "hermes",
+            "json",
+            hermes("{'a': True,}"),
+            vec![call("f", "{\"a\": true}")],
+        ),
         ("hermes", "tail", hermes("{'a': True,}"), vec![]),
-        ("hermes", "tail", hermes("\"{\\\"a\\\": 1}</tool_call>\""), vec![call("f", "{\"a\": 1}")]),
-        ("hermes", "off", hermes("\"{\\\"a\\\": 1}</tool_call>\""), vec![]),
-        ("kimi_k2", "json", kimi("{\"a\": [1"), vec![call("f", "{\"a\": [1]}")]),
+        (
+            "hermes",
+            "tail",
+            hermes("\"{\\\"a\\\": 1}</tool_call>\""),
+            vec![call("f", "{\"a\": 1}")],
+        ),
+        (
+            "hermes",
+            "off",
+            hermes("\"{\\\"a\\\": 1}</tool_call>\""),
+            vec![],
+        ),
+        (
+            "kimi_k2",
+            "json",
+            kimi("{\"a\": [1"),
+            vec![call("f", "{\"a\": [1]}")],
+        ),
         ("kimi_k2", "json", kimi("{\"a\": [1, "), vec![]),
         ("kimi_k2", "json", kimi("[1,]"), vec![]),
     ] {
         let found = parsed(parser, option, &text, "stop");
         let content = if calls.is_empty() { text.as_str() } else { "" };
-        assert_eq!((found.content.as_str(), found.calls), (content, calls), "{parser} {option}: {text}");
+        assert_eq!(
+            (found.content.as_str(), found.calls),
+            (content, calls),
+            "{parser} {option}: {text}"
+        );
     }
 }
 
@@ -191,6 +248,9 @@ fn many_rejected_calls_are_few_to_read() {
         let text = bad.repeat(count) + &good;
         let found = parsed("hermes", "off", &text, "stop");
         assert_eq!(found.calls.len(), calls, "{count}");
-        assert_eq!(found.content, if calls == 0 { text } else { bad.repeat(count) });
+        assert_eq!(
+            found.content,
+            if calls == 0 { text } else { bad.repeat(count) }
+        );
     }
 }

@@ -50,16 +50,26 @@ fn case(parser: &str, stream: bool, input: String, ending: Ending) -> Case {
 fn stream(parser: &str, pieces: &[&str], finish: &str) -> Case {
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
-        format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+        format!(
+            "data: {}\n\n",
+            json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+        )
     };
-    let chunks: String = pieces.iter().map(|piece| chunk(json!({"content": piece}), Value::Null)).collect();
+    let chunks: String = pieces
+        .iter()
+        .map(|piece| chunk(json!({"content": piece}), Value::Null))
+        .collect();
     let end = chunk(json!({}), finish.into());
-    case(parser, true, format!("{chunks}{end}data: [DONE]\n\n"), Ending::Clean)
+    case(
+        parser,
+        true,
+        format!("{chunks}{end}data: [DONE]\n\n"),
+        Ending::Clean,
+    )
 }
 
 fn whole(parser: &str, content: &str, finish: &str) -> Case {
-    let choice =
-        json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
+    let choice = json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
     let input = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
     case(parser, false, input.to_string(), Ending::Whole)
 }
@@ -71,11 +81,17 @@ fn said(case: &Case) -> AnswerParts {
     if !case.events {
         let body: Value = serde_json::from_str(&answer.body).unwrap();
         add(&mut said, &body["choices"][0]["message"]);
-        said.finish = body["choices"][0]["finish_reason"].as_str().unwrap().to_owned();
+        said.finish = body["choices"][0]["finish_reason"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         return said;
     }
     assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
-    let lines = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let lines = answer
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
     for line in lines.filter(|line| *line != "[DONE]") {
         let chunk: Value = serde_json::from_str(line).unwrap();
         let choice = &chunk["choices"][0];
@@ -91,7 +107,9 @@ fn add(said: &mut AnswerParts, delta: &Value) {
     said.reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
     said.content += delta["content"].as_str().unwrap_or_default();
     for call in delta["tool_calls"].as_array().into_iter().flatten() {
-        let at = call["index"].as_u64().map_or(said.calls.len(), |at| at as usize);
+        let at = call["index"]
+            .as_u64()
+            .map_or(said.calls.len(), |at| at as usize);
         if said.calls.len() <= at {
             said.calls.resize(at + 1, Default::default());
         }
@@ -134,7 +152,8 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn arguments() -> impl Strategy<Value = Map<String, Value>> {
-    let thing = prop::collection::vec(text(), 0..3).prop_map(|all| json!({"x": all, "y": {"z": 1.5}}));
+    let thing =
+        prop::collection::vec(text(), 0..3).prop_map(|all| json!({"x": all, "y": {"z": 1.5}}));
     let all = (
         prop::option::of(text().prop_map(Value::from)),
         prop::option::of(any::<i32>().prop_map(Value::from)),
@@ -152,19 +171,24 @@ fn arguments() -> impl Strategy<Value = Map<String, Value>> {
             ("list", list),
             ("thing", thing),
         ];
-        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        all.into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
     })
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
-    let name = prop::sample::select(vec!["get_weather", "f", "g", "a.b-c"]).prop_map(ToOwned::to_owned);
+    let name =
+        prop::sample::select(vec!["get_weather", "f", "g", "a.b-c"]).prop_map(ToOwned::to_owned);
     prop::collection::vec((name, arguments()), 1..4)
 }
 
 /// Cuts a text at these places, moved to character boundaries.
 fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
-    let mut at: Vec<_> =
-        places.iter().map(|place| text.floor_char_boundary(place.index(text.len() + 1))).collect();
+    let mut at: Vec<_> = places
+        .iter()
+        .map(|place| text.floor_char_boundary(place.index(text.len() + 1)))
+        .collect();
     at.extend([0, text.len()]);
     at.sort_unstable();
     at.dedup();
@@ -174,7 +198,8 @@ fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
 /// Parses the arguments, so that they are compared as values: a format without JSON has no spelling to keep.
 fn meant(calls: &[(String, String)]) -> Vec<Call> {
     let read = |(name, arguments): &(String, String)| {
-        let value: Value = serde_json::from_str(arguments).unwrap_or_else(|why| panic!("{why}: {arguments}"));
+        let value: Value =
+            serde_json::from_str(arguments).unwrap_or_else(|why| panic!("{why}: {arguments}"));
         (name.clone(), value.as_object().unwrap().clone())
     };
     calls.iter().map(read).collect()
@@ -182,13 +207,20 @@ fn meant(calls: &[(String, String)]) -> Vec<Call> {
 
 /// Returns the tag that ends reasoning, for families whose templates have opened it.
 fn opened(parser: &str) -> &'static str {
-    if ["olmo3", "minimax_m2", "step3", "glm47"].contains(&parser) { "</think>" } else { "" }
+    if ["olmo3", "minimax_m2", "step3", "glm47"].contains(&parser) {
+        "</think>"
+    } else {
+        ""
+    }
 }
 
 /// Returns a stream and a whole answer with this text after their reasoning.
 fn both(parser: &str, pieces: &[&str], finish: &str) -> [Case; 2] {
     let pieces = [&[opened(parser)], pieces].concat();
-    [stream(parser, &pieces, finish), whole(parser, &pieces.concat(), finish)]
+    [
+        stream(parser, &pieces, finish),
+        whole(parser, &pieces.concat(), finish),
+    ]
 }
 
 proptest! {
@@ -271,10 +303,17 @@ fn reasoning_stands_before_calls() {
         finish: "tool_calls".to_owned(),
         ..AnswerParts::default()
     };
-    assert_eq!(said(&stream("qwen3", &[text], "stop")), expected, "a call ends reasoning");
+    assert_eq!(
+        said(&stream("qwen3", &[text], "stop")),
+        expected,
+        "a call ends reasoning"
+    );
     let f = call("f", "{}");
     for (text, reasoning) in [
-        ("<think>try ```py\nx\n``` ok</think>[{\"name\": \"f\", \"arguments\": {}}]", "try ```py\nx\n``` ok"),
+        (
+            "<think>try ```py\nx\n``` ok</think>[{\"name\": \"f\", \"arguments\": {}}]",
+            "try ```py\nx\n``` ok",
+        ),
         (
             "<think>a ```json\n[]\n```</think>\n```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```",
             "a ```json\n[]\n```",
@@ -290,18 +329,27 @@ fn reasoning_stands_before_calls() {
     }
     let text = "<think>\nHm\n</think>\n\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
     let said = said(&stream("auto", &[text], "stop"));
-    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("\nHm\n", "\n\n"));
+    assert_eq!(
+        (said.reasoning.as_str(), said.content.as_str()),
+        ("\nHm\n", "\n\n")
+    );
     assert_eq!(said.calls, [call("f", "{}")]);
 }
 
 #[test]
 fn without_tools_nothing_is_a_call() {
     for (key, value) in [("tools", Value::Null), ("tool_choice", "none".into())] {
-        let mut case =
-            stream("hermes", &["<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"], "stop");
+        let mut case = stream(
+            "hermes",
+            &["<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"],
+            "stop",
+        );
         case.request[key] = value;
         let said = said(&case);
-        assert!(said.calls.is_empty() && said.content.starts_with("<tool_call>"), "{said:?}");
+        assert!(
+            said.calls.is_empty() && said.content.starts_with("<tool_call>"),
+            "{said:?}"
+        );
     }
 }
 
@@ -522,7 +570,10 @@ fn a_required_call_may_be_a_bare_list() {
     let text = " [{\"name\": \"f\", \"parameters\": {\"number\": 1}}]";
     for (choice, calls) in [
         (json!("required"), vec![call("f", "{\"number\": 1}")]),
-        (json!({"type": "function", "function": {"name": "f"}}), vec![call("f", "{\"number\": 1}")]),
+        (
+            json!({"type": "function", "function": {"name": "f"}}),
+            vec![call("f", "{\"number\": 1}")],
+        ),
         (json!("auto"), vec![]),
     ] {
         let mut case = stream("hermes", &[text], "stop");
@@ -558,7 +609,10 @@ fn types_may_stand_elsewhere() {
         "definitions": {"a/b": {"type": "number"}},
     });
     let value = |key: &str, text: &str| {
-        let call = [("f".to_owned(), Map::from_iter([(key.to_owned(), Value::from(text))]))];
+        let call = [(
+            "f".to_owned(),
+            Map::from_iter([(key.to_owned(), Value::from(text))]),
+        )];
         let mut case = stream("qwen3_coder", &[&written("qwen3_coder", &call)], "stop");
         case.request["tools"] =
             json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
@@ -583,8 +637,11 @@ fn types_may_stand_elsewhere() {
         assert_eq!(value(key, text), expected, "{key}");
     }
     // The whole schema may be a reference.
-    let mut case =
-        stream("glm45", &["<tool_call>f<arg_key>n</arg_key><arg_value>5</arg_value></tool_call>"], "stop");
+    let mut case = stream(
+        "glm45",
+        &["<tool_call>f<arg_key>n</arg_key><arg_value>5</arg_value></tool_call>"],
+        "stop",
+    );
     case.request["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {
         "$ref": "#/$defs/All", "$defs": {"All": {"properties": {"n": {"type": "integer"}}}}}}}]);
     assert_eq!(said(&case).calls, [call("f", "{\"n\": 5}")]);

@@ -23,16 +23,27 @@ const RUNS: [(&str, &str, &str); 11] = [
     ("qwen3", "", "<tool_call>{\"x\":1"),
     ("qwen3", "<think>", "<tool_call>{\"x\":1"),
     ("deepseek_v31", "", "<｜tool▁call▁begin｜>"),
-    ("deepseek_v3", "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>"),
+    (
+        "deepseek_v3",
+        "",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+    ),
     ("minimax_m2", "</think>", "<minimax:tool_call>"),
     ("minimax_m2", "", "<minimax:tool_call>"),
 ];
 
 /// Returns a run as a whole answer, in one chunk, and mark by mark.
 fn run(parser: &str, before: &str, mark: &str) -> [Case; 3] {
-    let marks: Vec<_> = [before].into_iter().chain(std::iter::repeat_n(mark, RUN / mark.len())).collect();
+    let marks: Vec<_> = [before]
+        .into_iter()
+        .chain(std::iter::repeat_n(mark, RUN / mark.len()))
+        .collect();
     let text = marks.concat();
-    [whole(parser, &text, "stop"), stream(parser, &[&text], "stop"), stream(parser, &marks, "stop")]
+    [
+        whole(parser, &text, "stop"),
+        stream(parser, &[&text], "stop"),
+        stream(parser, &marks, "stop"),
+    ]
 }
 
 /// Returns the result of `make`. Fails the test if it takes too long.
@@ -64,9 +75,15 @@ fn a_run_of_marks_costs_what_its_length_does() {
 #[test]
 fn white_space_behind_a_mark_costs_what_its_length_does() {
     for (parser, mark) in [("qwen3", "<tool_call>"), ("kimi_k2", "<|tool_call_begin|>")] {
-        let pieces: Vec<_> = [mark].into_iter().chain(std::iter::repeat_n(" ", 64 << 10)).collect();
+        let pieces: Vec<_> = [mark]
+            .into_iter()
+            .chain(std::iter::repeat_n(" ", 64 << 10))
+            .collect();
         let case = stream(parser, &pieces, "stop");
-        assert_eq!(within_limit(parser, || said(&case)).content, pieces.concat());
+        assert_eq!(
+            within_limit(parser, || said(&case)).content,
+            pieces.concat()
+        );
     }
 }
 
@@ -85,7 +102,10 @@ fn cut_in(parser: &str, text: &str) -> Vec<AnswerParts> {
     [1, 7, 600]
         .into_iter()
         .map(cut)
-        .chain([said(&stream(parser, &[text], "stop")), said(&whole(parser, text, "stop"))])
+        .chain([
+            said(&stream(parser, &[text], "stop")),
+            said(&whole(parser, text, "stop")),
+        ])
         .collect()
 }
 
@@ -114,13 +134,20 @@ fn reasoning_goes_on_where_no_call_is_told() {
         ("a", call.to_owned(), "", 1),
         (
             "a",
-            format!("<tool_call>{{\"x\": \"{}\", {}", "y".repeat(3000), &call["<tool_call>{".len()..]),
+            format!(
+                "<tool_call>{{\"x\": \"{}\", {}",
+                "y".repeat(3000),
+                &call["<tool_call>{".len()..]
+            ),
             "",
             1,
         ),
     ] {
         for said in cut_in("qwen3", &format!("<think>{reasoning}{behind}")) {
-            assert_eq!((said.reasoning.as_str(), said.content.as_str()), (reasoning, content));
+            assert_eq!(
+                (said.reasoning.as_str(), said.content.as_str()),
+                (reasoning, content)
+            );
             assert_eq!(said.calls.len(), calls, "{reasoning}");
         }
     }
@@ -130,8 +157,16 @@ fn reasoning_goes_on_where_no_call_is_told() {
 #[test]
 fn a_mark_behind_a_call_is_not_lost() {
     for (parser, call, text) in [
-        ("mistral", "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}", "[TOOL_CALLS] is the mark"),
-        ("mistral", "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}", "[TOOL_CALLS]"),
+        (
+            "mistral",
+            "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}",
+            "[TOOL_CALLS] is the mark",
+        ),
+        (
+            "mistral",
+            "[TOOL_CALLS]f[ARGS]{\"text\":\"b\"}",
+            "[TOOL_CALLS]",
+        ),
         (
             "deepseek_v31",
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"text\":\"b\"}<｜tool▁call▁end｜>",
@@ -155,7 +190,11 @@ fn a_mark_behind_a_call_is_not_lost() {
             }
         }
         for said in cut_in(parser, &format!("hi {call}{call}")) {
-            assert_eq!((said.calls.len(), said.content.as_str()), (2, "hi "), "{parser}");
+            assert_eq!(
+                (said.calls.len(), said.content.as_str()),
+                (2, "hi "),
+                "{parser}"
+            );
         }
     }
 }
@@ -168,43 +207,63 @@ fn what_is_waited_for_does_not_depend_on_the_cut() {
     for (parser, text, calls) in [
         (
             "qwen3_coder",
-            format!("<tool_call><function=f>{lines}<parameter=text>x</parameter></function></tool_call>"),
+            format!(
+                "<tool_call><function=f>{lines}<parameter=text>x</parameter></function></tool_call>"
+            ),
             0,
         ),
         (
             "qwen3_coder",
-            format!("<tool_call><function={lines}f><parameter=text>x</parameter></function></tool_call>"),
+            format!(
+                "<tool_call><function={lines}f><parameter=text>x</parameter></function></tool_call>"
+            ),
             0,
         ),
         (
             "glm45",
-            format!("<tool_call>f{lines}<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"),
+            format!(
+                "<tool_call>f{lines}<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"
+            ),
             0,
         ),
         (
             "glm45",
-            format!("<tool_call>{lines}f<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"),
+            format!(
+                "<tool_call>{lines}f<arg_key>text</arg_key><arg_value>x</arg_value></tool_call>"
+            ),
             0,
         ),
         (
             "glm45",
-            format!("<tool_call>f<arg_key>text{lines}</arg_key><arg_value>x</arg_value></tool_call>"),
+            format!(
+                "<tool_call>f<arg_key>text{lines}</arg_key><arg_value>x</arg_value></tool_call>"
+            ),
             1,
         ),
         (
             "glm45",
-            format!("<tool_call>f<arg_key>text</arg_key>{lines}<arg_value>x</arg_value></tool_call>"),
+            format!(
+                "<tool_call>f<arg_key>text</arg_key>{lines}<arg_value>x</arg_value></tool_call>"
+            ),
             1,
         ),
         (
             "hermes",
-            format!("<tool_call>{{\"x\": \"{long}\", \"name\": \"f\", \"arguments\": {{}}}}</tool_call>"),
+            format!(
+                "<tool_call>{{\"x\": \"{long}\", \"name\": \"f\", \"arguments\": {{}}}}</tool_call>"
+            ),
             0,
         ),
-        ("hermes", format!("<tool_call>{{\"name\": {long} \"f\", \"arguments\": {{}}}}</tool_call>"), 0),
         (
             "hermes",
-            format!("<tool_call>{{\"arguments\": {{\"text\": \"{long}\"}}, \"name\": \"f\"}}</tool_call>"),
+            format!("<tool_call>{{\"name\": {long} \"f\", \"arguments\": {{}}}}</tool_call>"),
+            0,
+        ),
+        (
+            "hermes",
+            format!(
+                "<tool_call>{{\"arguments\": {{\"text\": \"{long}\"}}, \"name\": \"f\"}}</tool_call>"
+            ),
             1,
         ),
     ] {
@@ -233,7 +292,10 @@ fn names_may_hold_signs_of_prose() {
     for (name, is_offered) in [(name, true), ("查询", true), ("列出", false)] {
         for (parser, text) in [
             ("mistral", format!("[TOOL_CALLS]{name}[ARGS]{{}}")),
-            ("mistral", format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{{}}")),
+            (
+                "mistral",
+                format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{{}}"),
+            ),
             ("mistral", format!("[TOOL_CALLS]{name}{{}}")),
             (
                 "deepseek_v3",
@@ -248,7 +310,10 @@ fn names_may_hold_signs_of_prose() {
                 ),
             ),
             ("glm45", format!("<tool_call>{name}\n</tool_call>")),
-            ("qwen3_coder", format!("<tool_call><function={name}></function></tool_call>")),
+            (
+                "qwen3_coder",
+                format!("<tool_call><function={name}></function></tool_call>"),
+            ),
         ] {
             let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
             for mut case in [
@@ -259,13 +324,23 @@ fn names_may_hold_signs_of_prose() {
                 case.request["tools"] = tools.clone();
                 let said = said(&case);
                 match is_offered {
-                    true => assert_eq!(said.calls, [(name.to_owned(), "{}".to_owned())], "{parser} {text}"),
-                    false => assert!(said.calls.is_empty() && said.content.contains(name), "{parser} {text}"),
+                    true => assert_eq!(
+                        said.calls,
+                        [(name.to_owned(), "{}".to_owned())],
+                        "{parser} {text}"
+                    ),
+                    false => assert!(
+                        said.calls.is_empty() && said.content.contains(name),
+                        "{parser} {text}"
+                    ),
                 }
             }
         }
     }
     for said in cut_in("mistral", "[TOOL_CALLS]查询（天气，时间）[ARGS]{}") {
-        assert_eq!((said.content.as_str(), said.calls.len()), ("[TOOL_CALLS]查询（天气，时间）[ARGS]{}", 0));
+        assert_eq!(
+            (said.content.as_str(), said.calls.len()),
+            ("[TOOL_CALLS]查询（天气，时间）[ARGS]{}", 0)
+        );
     }
 }

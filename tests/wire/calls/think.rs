@@ -17,7 +17,9 @@ fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, Str
     let mut rest = match mode {
         "auto" if !begun.starts_with(START) => return (reasoning, text.to_owned()),
         "anywhere" => {
-            let Some((before, rest)) = text.split_once(START) else { return (reasoning, text.to_owned()) };
+            let Some((before, rest)) = text.split_once(START) else {
+                return (reasoning, text.to_owned());
+            };
             content += before;
             rest
         }
@@ -34,7 +36,9 @@ fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, Str
         rest = behind;
     }
     loop {
-        let tool = Some(tool_start).filter(|tool| !tool.is_empty()).and_then(|tool| rest.find(tool));
+        let tool = Some(tool_start)
+            .filter(|tool| !tool.is_empty())
+            .and_then(|tool| rest.find(tool));
         let (inner, behind) = match (rest.find(END), tool) {
             (Some(end), tool) if tool.is_none_or(|tool| end < tool) => {
                 (&rest[..end], &rest[end + END.len()..])
@@ -43,7 +47,11 @@ fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, Str
             _ => (rest, ""),
         };
         reasoning += if trim { inner.trim() } else { inner };
-        let next = if mode == "anywhere" { behind.split_once(START) } else { None };
+        let next = if mode == "anywhere" {
+            behind.split_once(START)
+        } else {
+            None
+        };
         let answer = next.map_or(behind, |(answer, _)| answer);
         content += if trim { answer.trim_start() } else { answer };
         match next {
@@ -54,8 +62,21 @@ fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, Str
 }
 
 fn text() -> impl Strategy<Value = String> {
-    let parts =
-        ["<think>", "</think>", "<tool_call>", "<th", "ink>", "</", "<", "a", "é", " ", "\n", "b c", "<tool"];
+    let parts = [
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "<th",
+        "ink>",
+        "</",
+        "<",
+        "a",
+        "é",
+        " ",
+        "\n",
+        "b c",
+        "<tool",
+    ];
     let begins = select(vec!["", "<think>", " \n<think>", "x", "\n"]);
     (begins, prop::collection::vec(select(parts.to_vec()), 0..14))
         .prop_map(|(begin, parts)| begin.to_owned() + &parts.concat())
@@ -98,7 +119,11 @@ proptest! {
 fn a_tag_that_is_repeated() {
     for (text, reasoning, content) in [
         ("<think><think>abc</think>Answer", "abc", "Answer"),
-        ("\n<think>\n <think>abc</think><think>d</think>", "\n abc", "<think>d</think>"),
+        (
+            "\n<think>\n <think>abc</think><think>d</think>",
+            "\n abc",
+            "<think>d</think>",
+        ),
         ("<think><think><think></think>Answer", "", "Answer"),
         ("<think>a<think>b</think>c", "a<think>b", "c"),
         ("<think><thin", "<thin", ""),
@@ -126,9 +151,14 @@ fn a_tag_that_is_repeated() {
 #[test]
 fn no_tag_at_all() {
     let think = json!({"mode": "forced", "start": "", "end": "</t>"});
-    let said =
-        said(&Case { options: json!({"think": think}), ..stream("off", &["a", "b</t>", "c"], "stop") });
-    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("ab", "c"));
+    let said = said(&Case {
+        options: json!({"think": think}),
+        ..stream("off", &["a", "b</t>", "c"], "stop")
+    });
+    assert_eq!(
+        (said.reasoning.as_str(), said.content.as_str()),
+        ("ab", "c")
+    );
 }
 
 /// The end of reasoning in a whole answer is visible before its start must be decided.
@@ -158,15 +188,27 @@ fn a_block_that_the_template_opened() {
         ("auto", "zai-org/GLM-4.7", false, &unopened),
         ("glm45", "m", true, &plain),
     ] {
-        let mut case = if streams { stream(parser, &[text], "stop") } else { whole(parser, text, "stop") };
+        let mut case = if streams {
+            stream(parser, &[text], "stop")
+        } else {
+            whole(parser, text, "stop")
+        };
         case.request["model"] = model.into();
         let said = said(&case);
-        assert_eq!(&(said.reasoning, said.content), expected, "{parser} {model} {streams}");
+        assert_eq!(
+            &(said.reasoning, said.content),
+            expected,
+            "{parser} {model} {streams}"
+        );
     }
     for text in ["a <think> b</think>", "no end"] {
         let mut case = whole("auto", text, "stop");
         case.request["model"] = "DeepSeek-R1".into();
-        assert_eq!(said(&case).content, text, "the text of a whole answer decides");
+        assert_eq!(
+            said(&case).content,
+            text,
+            "the text of a whole answer decides"
+        );
     }
 }
 
@@ -181,11 +223,22 @@ fn a_model_that_does_not_reason() {
         ("reasoning", json!({"enabled": false})),
     ] {
         for parser in ["qwen3_5", "nemotron_v3", "glm47"] {
-            for mut case in [stream(parser, &["Yes"], "stop"), whole(parser, "Yes", "stop")] {
-                assert_eq!(said(&case).reasoning, "Yes", "the template has opened the block");
+            for mut case in [
+                stream(parser, &["Yes"], "stop"),
+                whole(parser, "Yes", "stop"),
+            ] {
+                assert_eq!(
+                    said(&case).reasoning,
+                    "Yes",
+                    "the template has opened the block"
+                );
                 case.request[key] = value.clone();
                 let said = said(&case);
-                assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("", "Yes"), "{parser} {key}");
+                assert_eq!(
+                    (said.reasoning.as_str(), said.content.as_str()),
+                    ("", "Yes"),
+                    "{parser} {key}"
+                );
             }
         }
     }
@@ -202,8 +255,16 @@ fn a_model_that_is_told_to_reason() {
     ] {
         for (key, value, reasons) in [
             ("chat_template_kwargs", json!({"thinking": true}), true),
-            ("chat_template_kwargs", json!({"enable_thinking": true}), true),
-            ("chat_template_kwargs", json!({"thinking": true, "enable_thinking": false}), false),
+            (
+                "chat_template_kwargs",
+                json!({"enable_thinking": true}),
+                true,
+            ),
+            (
+                "chat_template_kwargs",
+                json!({"thinking": true, "enable_thinking": false}),
+                false,
+            ),
             ("chat_template_kwargs", json!({"other": true}), false),
             ("reasoning_effort", json!("high"), false),
         ] {
@@ -212,21 +273,30 @@ fn a_model_that_is_told_to_reason() {
             case.request[key] = value.clone();
             let said = said(&case);
             let expected = if reasons { ("Hm", "Yes") } else { ("", &*text) };
-            assert_eq!((said.reasoning.as_str(), said.content.as_str()), expected, "{parser} {value}");
+            assert_eq!(
+                (said.reasoning.as_str(), said.content.as_str()),
+                expected,
+                "{parser} {value}"
+            );
         }
     }
 }
 
 /// Returns an answer with `promote_reasoning`, without it, and unparsed as the engine sent it.
 fn told(parser: &str, choices: &Value, streams: bool) -> [Value; 3] {
-    let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": choices}).to_string();
+    let body =
+        json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": choices}).to_string();
     let options = [
         json!({"reasoning_field": "reasoning_content", "parser": parser, "promote_reasoning": true}),
         json!({"reasoning_field": "reasoning_content", "parser": parser}),
         json!({"reasoning_field": "reasoning_content", "parser": "off"}),
     ];
     options.map(|options| {
-        let mut case = Case { options, input: body.clone().into_bytes(), ..whole("off", "", "stop") };
+        let mut case = Case {
+            options,
+            input: body.clone().into_bytes(),
+            ..whole("off", "", "stop")
+        };
         case.request["logprobs"] = true.into();
         case.request["n"] = choices.as_array().unwrap().len().into();
         case.request["stream"] = streams.into();
@@ -256,10 +326,23 @@ fn an_answer_in_a_block_that_was_not_used() {
     assert_ne!(promoted, plain);
     // A streaming client gets events made from the whole answer, one for each token.
     let [promoted, plain, _] = told("qwen3_5", &json!([yes]), true);
-    assert_eq!(plain.as_str().unwrap().replace("reasoning_content", "content"), promoted);
+    assert_eq!(
+        plain
+            .as_str()
+            .unwrap()
+            .replace("reasoning_content", "content"),
+        promoted
+    );
     assert_ne!(promoted, plain);
-    let [promoted, plain, raw] = told("qwen3_5", &json!([yes, choice(1, "Hm, I", "length".into())]), false);
-    assert_eq!(promoted["choices"][0], raw["choices"][0], "each choice is judged alone");
+    let [promoted, plain, raw] = told(
+        "qwen3_5",
+        &json!([yes, choice(1, "Hm, I", "length".into())]),
+        false,
+    );
+    assert_eq!(
+        promoted["choices"][0], raw["choices"][0],
+        "each choice is judged alone"
+    );
     assert_eq!(promoted["choices"][1], plain["choices"][1]);
     let with = |key: &str, value: Value| {
         let mut choice = yes.clone();
@@ -267,7 +350,8 @@ fn an_answer_in_a_block_that_was_not_used() {
         choice
     };
     let call = "Sure. <tool_call>\n<function=f>\n</function>\n</tool_call>";
-    let own = json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    let own =
+        json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
     for choice in [
         choice(0, "Yes, I", "length".into()),
         choice(0, "Yes, I", "content_filter".into()),
@@ -306,8 +390,15 @@ fn tags_of_letters_that_json_escapes() {
     for pieces in [vec![text], letters, lines] {
         let case = stream("off", &pieces, "stop");
         let think = json!({"mode": "anywhere", "start": "<t>\n", "end": "\n</t>"});
-        let said = said(&Case { options: json!({"think": think}), ..case });
-        assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "one two three b"), "{pieces:?}");
+        let said = said(&Case {
+            options: json!({"think": think}),
+            ..case
+        });
+        assert_eq!(
+            (said.reasoning.as_str(), said.content.as_str()),
+            ("a", "one two three b"),
+            "{pieces:?}"
+        );
     }
 }
 
@@ -325,9 +416,27 @@ fn a_mark_that_is_named() {
             "Yes",
             0,
         ),
-        ("qwen3", format!("<think>a <tool_call> b {f}"), "a <tool_call> b ", "", 1),
-        ("qwen3", format!("<think>`<tool_call>{{…}}` it is {coder}"), "`<tool_call>{…}` it is ", "", 1),
-        ("qwen3", format!("<think>a <tool_call></think>{f}"), "a <tool_call>", "", 1),
+        (
+            "qwen3",
+            format!("<think>a <tool_call> b {f}"),
+            "a <tool_call> b ",
+            "",
+            1,
+        ),
+        (
+            "qwen3",
+            format!("<think>`<tool_call>{{…}}` it is {coder}"),
+            "`<tool_call>{…}` it is ",
+            "",
+            1,
+        ),
+        (
+            "qwen3",
+            format!("<think>a <tool_call></think>{f}"),
+            "a <tool_call>",
+            "",
+            1,
+        ),
         (
             "qwen3_5",
             format!("<tool_call> or <function=, then{coder}"),
@@ -335,8 +444,20 @@ fn a_mark_that_is_named() {
             "",
             1,
         ),
-        ("deepseek_r1", format!("use <tool_call> or not</think>{f}"), "use <tool_call> or not", "", 1),
-        ("kimi_k2", format!("<think>no <|tool_call_begin|> yet{kimi}"), "no <|tool_call_begin|> yet", "", 1),
+        (
+            "deepseek_r1",
+            format!("use <tool_call> or not</think>{f}"),
+            "use <tool_call> or not",
+            "",
+            1,
+        ),
+        (
+            "kimi_k2",
+            format!("<think>no <|tool_call_begin|> yet{kimi}"),
+            "no <|tool_call_begin|> yet",
+            "",
+            1,
+        ),
         (
             "seed_oss",
             "<seed:think>a <seed:tool_call>, <seed:tool_call>\n</seed:think>b".to_owned(),
@@ -345,17 +466,35 @@ fn a_mark_that_is_named() {
             0,
         ),
         // The text ends before the mark is decided.
-        ("qwen3", "<think>a <tool_call>\n{\"na".to_owned(), "a <tool_call>\n{\"na", "", 0),
-        ("qwen3", "<think>a <tool_call> ".to_owned(), "a <tool_call> ", "", 0),
+        (
+            "qwen3",
+            "<think>a <tool_call>\n{\"na".to_owned(),
+            "a <tool_call>\n{\"na",
+            "",
+            0,
+        ),
+        (
+            "qwen3",
+            "<think>a <tool_call> ".to_owned(),
+            "a <tool_call> ",
+            "",
+            0,
+        ),
         ("qwen3", "<think>a <tool_".to_owned(), "a <tool_", "", 0),
     ] {
         let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
-        for case in
-            [stream(parser, &letters, "stop"), stream(parser, &[&text], "stop"), whole(parser, &text, "stop")]
-        {
+        for case in [
+            stream(parser, &letters, "stop"),
+            stream(parser, &[&text], "stop"),
+            whole(parser, &text, "stop"),
+        ] {
             let said = said(&case);
             assert_eq!(
-                (said.reasoning.as_str(), said.content.as_str(), said.calls.len()),
+                (
+                    said.reasoning.as_str(),
+                    said.content.as_str(),
+                    said.calls.len()
+                ),
                 (reasoning, content, calls),
                 "{parser} {text}"
             );
@@ -363,9 +502,13 @@ fn a_mark_that_is_named() {
     }
     // With this option, the mark ends the reasoning in any case.
     let case = stream("qwen3", &["<think>a <tool_call> b"], "stop");
-    let options = json!({"parser": "qwen3", "think": {"mode": "auto", "tool_start": "<tool_call>"}});
+    let options =
+        json!({"parser": "qwen3", "think": {"mode": "auto", "tool_start": "<tool_call>"}});
     let said = said(&Case { options, ..case });
-    assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a ", "<tool_call> b"));
+    assert_eq!(
+        (said.reasoning.as_str(), said.content.as_str()),
+        ("a ", "<tool_call> b")
+    );
 }
 
 proptest! {
@@ -422,20 +565,54 @@ const MARKS: [&str; 18] = [
 #[test]
 fn what_is_no_call_goes_on_at_once() {
     for (parser, pieces, seen) in [
-        ("qwen3", ["<think>a <tool_call>", " ", "b", "\"", "c"], [1, 0, 0, 1, 1]),
-        ("seed_oss", ["<seed:think>a<", "seed:tool_call>", "\n", "<", "b"], [1, 0, 0, 0, 1]),
-        ("mistral", ["[THINK]a", "[TOOL_CALLS]", " is", " a", " mark"], [1, 0, 0, 1, 1]),
-        ("mistral", ["[THINK]a", "[TOOL_CALLS]", "是标记", "，", "然后"], [1, 0, 0, 1, 1]),
-        ("kimi_k2", ["<think>a", "<|tool_call_begin|>", "这个标记", "\u{3000}", "然后"], [1, 0, 0, 0, 1]),
-        ("glm45", ["<think>a", "<tool_call>", "标记", "」", "然后"], [1, 0, 0, 1, 1]),
+        (
+            "qwen3",
+            ["<think>a <tool_call>", " ", "b", "\"", "c"],
+            [1, 0, 0, 1, 1],
+        ),
+        (
+            "seed_oss",
+            ["<seed:think>a<", "seed:tool_call>", "\n", "<", "b"],
+            [1, 0, 0, 0, 1],
+        ),
+        (
+            "mistral",
+            ["[THINK]a", "[TOOL_CALLS]", " is", " a", " mark"],
+            [1, 0, 0, 1, 1],
+        ),
+        (
+            "mistral",
+            ["[THINK]a", "[TOOL_CALLS]", "是标记", "，", "然后"],
+            [1, 0, 0, 1, 1],
+        ),
+        (
+            "kimi_k2",
+            [
+                "<think>a",
+                "<|tool_call_begin|>",
+                "这个标记",
+                "\u{3000}",
+                "然后",
+            ],
+            [1, 0, 0, 0, 1],
+        ),
+        (
+            "glm45",
+            ["<think>a", "<tool_call>", "标记", "」", "然后"],
+            [1, 0, 0, 1, 1],
+        ),
     ] {
         let mut rewriter = stream(parser, &[], "stop").rewriter(false);
         let said = pieces.map(|piece| {
             let choice = json!({"index": 0, "delta": {"content": piece}, "finish_reason": null});
-            let chunk = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+            let chunk =
+                json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
             let mut out = OutputBuffer::default();
             rewriter.push(format!("data: {chunk}\n\n").as_bytes(), &mut out);
-            String::from_utf8(out.to_vec()).unwrap().matches("reasoning_content").count()
+            String::from_utf8(out.to_vec())
+                .unwrap()
+                .matches("reasoning_content")
+                .count()
         });
         assert_eq!(said, seen, "{parser}");
     }

@@ -19,7 +19,10 @@ type Piece = (&'static str, &'static str);
 fn with(request: &str, case: Case) -> Case {
     let mut case = case;
     let more: Value = serde_json::from_str(request).unwrap();
-    case.request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    case.request
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     case
 }
 
@@ -31,21 +34,45 @@ fn choice(key: &str, value: Value, finish: Value) -> Value {
 /// Returns the answer to `request` as a stream and as one body.
 fn answers(request: &str, pieces: &[Piece], finish: &str) -> [Case; 2] {
     let call = json!([{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
-    let value = |(key, text): &Piece| if *key == "tool_calls" { call.clone() } else { (*text).into() };
-    let deltas = pieces.iter().map(|piece| choice("delta", json!({piece.0: value(piece)}), Value::Null));
+    let value = |(key, text): &Piece| {
+        if *key == "tool_calls" {
+            call.clone()
+        } else {
+            (*text).into()
+        }
+    };
+    let deltas = pieces
+        .iter()
+        .map(|piece| choice("delta", json!({piece.0: value(piece)}), Value::Null));
     let chunks = deltas.chain([choice("delta", json!({}), finish.into())]);
     let stream: String = chunks.map(|chunk| format!("data: {chunk}\n\n")).collect();
     let mut message = json!({"role": "assistant"});
     for key in ["content", "reasoning"] {
-        let text: String = pieces.iter().filter(|piece| piece.0 == key).map(|piece| piece.1).collect();
-        message[key] = if text.is_empty() { Value::Null } else { text.into() };
+        let text: String = pieces
+            .iter()
+            .filter(|piece| piece.0 == key)
+            .map(|piece| piece.1)
+            .collect();
+        message[key] = if text.is_empty() {
+            Value::Null
+        } else {
+            text.into()
+        };
     }
     if pieces.iter().any(|piece| piece.0 == "tool_calls") {
         message["tool_calls"] = call.clone();
     }
     let whole = choice("message", message, finish.into()).to_string();
     [
-        with(request, case("off", true, format!("{stream}data: [DONE]\n\n"), Ending::Clean)),
+        with(
+            request,
+            case(
+                "off",
+                true,
+                format!("{stream}data: [DONE]\n\n"),
+                Ending::Clean,
+            ),
+        ),
         with(request, case("off", false, whole, Ending::Whole)),
     ]
 }

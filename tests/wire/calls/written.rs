@@ -64,15 +64,26 @@ fn json(arguments: &Map<String, Value>) -> String {
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
 fn object(key: &str, (name, arguments): &Call) -> String {
-    format!("{{\"name\": {}, \"{key}\": {}}}", Value::from(name.as_str()), json(arguments))
+    format!(
+        "{{\"name\": {}, \"{key}\": {}}}",
+        Value::from(name.as_str()),
+        json(arguments)
+    )
 }
 
 /// Writes a call with its parameters in tags.
-fn tagged(call: (&str, &str), key: (&str, &str), value: (&str, &str), (name, arguments): &Call) -> String {
+fn tagged(
+    call: (&str, &str),
+    key: (&str, &str),
+    value: (&str, &str),
+    (name, arguments): &Call,
+) -> String {
     let all = arguments.iter();
     let all = all.map(|(k, v)| format!("{}{k}{}{}{}{}", key.0, key.1, value.0, plain(v), value.1));
     format!("{}{name}{}{}", call.0, call.1, all.collect::<String>())
@@ -87,18 +98,31 @@ fn python(value: &Value) -> String {
         Value::Bool(false) => "False".to_owned(),
         Value::Number(number) => number.to_string(),
         Value::String(text) => {
-            let text = text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n");
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('\'', "\\'")
+                .replace('\n', "\\n");
             format!("'{text}'")
         }
         Value::Array(all) => format!("[{}]", join(all.iter().map(python).collect())),
         Value::Object(all) => {
-            format!("{{{}}}", join(all.iter().map(|(k, v)| format!("'{k}': {}", python(v))).collect()))
+            format!(
+                "{{{}}}",
+                join(
+                    all.iter()
+                        .map(|(k, v)| format!("'{k}': {}", python(v)))
+                        .collect()
+                )
+            )
         }
     }
 }
 
 fn python_call((name, arguments): &Call) -> String {
-    let all: Vec<_> = arguments.iter().map(|(key, value)| format!("{key}={}", python(value))).collect();
+    let all: Vec<_> = arguments
+        .iter()
+        .map(|(key, value)| format!("{key}={}", python(value)))
+        .collect();
     format!("{name}({})", all.join(", "))
 }
 
@@ -113,7 +137,10 @@ fn gemma(value: &Value) -> String {
 }
 
 fn gemma_object(all: &Map<String, Value>) -> String {
-    let all: Vec<_> = all.iter().map(|(key, value)| format!("{key}:{}", gemma(value))).collect();
+    let all: Vec<_> = all
+        .iter()
+        .map(|(key, value)| format!("{key}:{}", gemma(value)))
+        .collect();
     format!("{{{}}}", all.join(","))
 }
 
@@ -123,7 +150,8 @@ pub fn written(format: &str, calls: &[Call]) -> String {
     match format {
         "mistral" => each(&|(name, all)| format!("[TOOL_CALLS]{name}[ARGS]{}", json(all))).concat(),
         "mistral_ids" => {
-            each(&|(name, all)| format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{}", json(all))).concat()
+            each(&|(name, all)| format!("[TOOL_CALLS]{name}[CALL_ID]a1b2c3d4e[ARGS]{}", json(all)))
+                .concat()
         }
         "mistral_bare" => each(&|(name, all)| format!("[TOOL_CALLS]{name}{}", json(all))).concat(),
         "deepseek_v3" | "deepseek_v31" | "kimi_k2" => named(format, calls),
@@ -133,11 +161,21 @@ pub fn written(format: &str, calls: &[Call]) -> String {
         "deepseek_v32" => dsml("function_calls", calls),
         "deepseek_v4" => dsml("tool_calls", calls),
         "pythonic" => format!("[{}]", each(&python_call).join(", ")),
-        "llama4" => format!("<|python_start|>[{}]<|python_end|>", each(&python_call).join(", ")),
-        "olmo3" => format!("<function_calls>\n{}\n</function_calls>", each(&python_call).join("\n")),
-        "lfm2" => format!("<|tool_call_start|>[{}]<|tool_call_end|>", each(&python_call).join(", ")),
+        "llama4" => format!(
+            "<|python_start|>[{}]<|python_end|>",
+            each(&python_call).join(", ")
+        ),
+        "olmo3" => format!(
+            "<function_calls>\n{}\n</function_calls>",
+            each(&python_call).join("\n")
+        ),
+        "lfm2" => format!(
+            "<|tool_call_start|>[{}]<|tool_call_end|>",
+            each(&python_call).join(", ")
+        ),
         "gemma4" => {
-            each(&|(name, all)| format!("<|tool_call>call:{name}{}<tool_call|>", gemma_object(all))).concat()
+            each(&|(name, all)| format!("<|tool_call>call:{name}{}<tool_call|>", gemma_object(all)))
+                .concat()
         }
         _ => objects(format, calls),
     }
@@ -149,15 +187,22 @@ fn objects(format: &str, calls: &[Call]) -> String {
     let list = |between: &str| each(&|call| object("arguments", call)).join(between);
     match format {
         "hermes" => {
-            each(&|call| format!("<tool_call>\n{}\n</tool_call>", object("arguments", call))).join("\n")
-        }
-        "llama3_json" => each(&|call| object("parameters", call)).join("; "),
-        "python_tag" => format!("<|python_tag|>{}", each(&|call| object("parameters", call)).join("; ")),
-        "mistral_old" => format!("[TOOL_CALLS] [{}]", list(", ")),
-        "internlm" => {
-            each(&|call| format!("<|action_start|><|plugin|>\n{}<|action_end|>", object("parameters", call)))
+            each(&|call| format!("<tool_call>\n{}\n</tool_call>", object("arguments", call)))
                 .join("\n")
         }
+        "llama3_json" => each(&|call| object("parameters", call)).join("; "),
+        "python_tag" => format!(
+            "<|python_tag|>{}",
+            each(&|call| object("parameters", call)).join("; ")
+        ),
+        "mistral_old" => format!("[TOOL_CALLS] [{}]", list(", ")),
+        "internlm" => each(&|call| {
+            format!(
+                "<|action_start|><|plugin|>\n{}<|action_end|>",
+                object("parameters", call)
+            )
+        })
+        .join("\n"),
         "granite" => format!("<|tool_call|>[{}]", list(", ")),
         "jamba" => format!("<tool_calls>[\n{}\n]</tool_calls>", list(",\n")),
         "cohere" => {
@@ -179,7 +224,11 @@ fn objects(format: &str, calls: &[Call]) -> String {
 /// Writes each call as a name and JSON between tokens.
 fn named(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(usize, &Call) -> String| {
-        calls.iter().enumerate().map(|(at, call)| one(at, call)).collect::<Vec<_>>()
+        calls
+            .iter()
+            .enumerate()
+            .map(|(at, call)| one(at, call))
+            .collect::<Vec<_>>()
     };
     let deepseek = |all: String| format!("<｜tool▁calls▁begin｜>{all}<｜tool▁calls▁end｜>");
     match format {
@@ -192,7 +241,10 @@ fn named(format: &str, calls: &[Call]) -> String {
         ),
         "deepseek_v31" => deepseek(
             each(&|_, (name, all)| {
-                format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{}<｜tool▁call▁end｜>", json(all))
+                format!(
+                    "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
+                    json(all)
+                )
             })
             .concat(),
         ),
@@ -212,20 +264,34 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
     match format {
         "qwen3_coder" => each(&|call| {
-            let inner = tagged(("<function=", ">\n"), ("<parameter=", ">\n"), ("", "\n</parameter>\n"), call);
+            let inner = tagged(
+                ("<function=", ">\n"),
+                ("<parameter=", ">\n"),
+                ("", "\n</parameter>\n"),
+                call,
+            );
             format!("<tool_call>\n{inner}</function>\n</tool_call>")
         })
         .join("\n"),
         "glm45" => each(&|call| {
-            let inner =
-                tagged(("", "\n"), ("<arg_key>", "</arg_key>\n"), ("<arg_value>", "</arg_value>\n"), call);
+            let inner = tagged(
+                ("", "\n"),
+                ("<arg_key>", "</arg_key>\n"),
+                ("<arg_value>", "</arg_value>\n"),
+                call,
+            );
             format!("<tool_call>{inner}</tool_call>")
         })
         .join("\n"),
         "hy_v3" => {
             let call = |call: &Call| {
                 let key = ("<arg_key>", "</arg_key>\n");
-                let inner = tagged(("", "<tool_sep>\n"), key, ("<arg_value>", "</arg_value>\n"), call);
+                let inner = tagged(
+                    ("", "<tool_sep>\n"),
+                    key,
+                    ("<arg_value>", "</arg_value>\n"),
+                    call,
+                );
                 format!("<tool_call>{inner}</tool_call>\n")
             };
             format!("<tool_calls>\n{}</tool_calls>", each(&call).concat())
@@ -233,32 +299,55 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
         "minimax_m2" => {
             let call = |call: &Call| {
                 let key = ("<parameter name=\"", "\">");
-                tagged(("<invoke name=\"", "\">\n"), key, ("", "</parameter>\n"), call) + "</invoke>"
+                tagged(
+                    ("<invoke name=\"", "\">\n"),
+                    key,
+                    ("", "</parameter>\n"),
+                    call,
+                ) + "</invoke>"
             };
-            format!("<minimax:tool_call>\n{}\n</minimax:tool_call>", each(&call).join("\n"))
+            format!(
+                "<minimax:tool_call>\n{}\n</minimax:tool_call>",
+                each(&call).join("\n")
+            )
         }
         "minimax_m3" => {
             let call = |(name, all): &Call| {
-                let all =
-                    all.iter().map(|(k, v)| format!("]<]minimax[>[<{k}>{}]<]minimax[>[</{k}>", plain(v)));
+                let all = all
+                    .iter()
+                    .map(|(k, v)| format!("]<]minimax[>[<{k}>{}]<]minimax[>[</{k}>", plain(v)));
                 let all: String = all.collect();
                 format!("]<]minimax[>[<invoke name=\"{name}\">{all}]<]minimax[>[</invoke>")
             };
-            format!("]<]minimax[>[<tool_call>\n{}\n]<]minimax[>[</tool_call>", each(&call).join("\n"))
+            format!(
+                "]<]minimax[>[<tool_call>\n{}\n]<]minimax[>[</tool_call>",
+                each(&call).join("\n")
+            )
         }
         "seed_oss" => each(&|call| {
-            let inner = tagged(("<function=", ">\n"), ("<parameter=", ">"), ("", "</parameter>\n"), call);
+            let inner = tagged(
+                ("<function=", ">\n"),
+                ("<parameter=", ">"),
+                ("", "</parameter>\n"),
+                call,
+            );
             format!("<seed:tool_call>\n{inner}</function>\n</seed:tool_call>")
         })
         .join("\n"),
         _ => {
             let call = |call: &Call| {
-                let (name, key) = (("<steptml:invoke name=\"", "\">"), ("<steptml:parameter name=\"", "\">"));
+                let (name, key) = (
+                    ("<steptml:invoke name=\"", "\">"),
+                    ("<steptml:parameter name=\"", "\">"),
+                );
                 let inner = tagged(name, key, ("", "</steptml:parameter>"), call);
                 let begin = "<｜tool_call_begin｜>function<｜tool_sep｜>";
                 format!("{begin}{inner}</steptml:invoke><｜tool_call_end｜>")
             };
-            format!("<｜tool_calls_begin｜>\n{}\n<｜tool_calls_end｜>", each(&call).join("\n"))
+            format!(
+                "<｜tool_calls_begin｜>\n{}\n<｜tool_calls_end｜>",
+                each(&call).join("\n")
+            )
         }
     }
 }
@@ -267,9 +356,15 @@ fn dsml(section: &str, calls: &[Call]) -> String {
     let call = |(name, all): &Call| {
         let all = all.iter().map(|(k, v)| {
             let text = v.is_string();
-            format!("<｜DSML｜parameter name=\"{k}\" string=\"{text}\">{}</｜DSML｜parameter>\n", plain(v))
+            format!(
+                "<｜DSML｜parameter name=\"{k}\" string=\"{text}\">{}</｜DSML｜parameter>\n",
+                plain(v)
+            )
         });
-        format!("<｜DSML｜invoke name=\"{name}\">\n{}</｜DSML｜invoke>\n", all.collect::<String>())
+        format!(
+            "<｜DSML｜invoke name=\"{name}\">\n{}</｜DSML｜invoke>\n",
+            all.collect::<String>()
+        )
     };
     let all: String = calls.iter().map(call).collect();
     format!("<｜DSML｜{section}>\n{all}</｜DSML｜{section}>")

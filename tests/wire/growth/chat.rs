@@ -1,8 +1,8 @@
 //! Answers that the engine has parsed itself, for clients of Chat Completions.
 
 use super::{
-    DELTAS, FACTOR, Form, PIECE, arguments, begun_call, case, chunk, chunk_of, end, event, grow_evenly,
-    of_chat,
+    DELTAS, FACTOR, Form, PIECE, arguments, begun_call, case, chunk, chunk_of, end, event,
+    grow_evenly, of_chat,
 };
 use crate::cases::Case;
 use samewire::wire::{AnswerId, AnswerReader, AnswerWriter, Api, OutputBuffer, Shape, Stamp};
@@ -20,7 +20,12 @@ fn tool(name: &str) -> Value {
 #[test]
 fn texts() {
     let plain = |name: &str, key: &'static str, request: Value| {
-        of_chat(name, chat("vllm", &request), &[json!({"role": "assistant"})], move |_| json!({key: PIECE}))
+        of_chat(
+            name,
+            chat("vllm", &request),
+            &[json!({"role": "assistant"})],
+            move |_| json!({key: PIECE}),
+        )
     };
     let with_escapes = of_chat(
         "escapes",
@@ -31,16 +36,23 @@ fn texts() {
     let logprobs = Form {
         delta: Box::new(|_| {
             let token = json!({"token": PIECE, "logprob": -0.5, "bytes": [97], "top_logprobs": []});
-            let choice = json!({"index": 0, "delta": {"content": PIECE}, "logprobs": {"content": [token]}});
+            let choice =
+                json!({"index": 0, "delta": {"content": PIECE}, "logprobs": {"content": [token]}});
             event(&json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
         }),
-        ..plain("logprobs", "content", json!({"logprobs": true, "top_logprobs": 1}))
+        ..plain(
+            "logprobs",
+            "content",
+            json!({"logprobs": true, "top_logprobs": 1}),
+        )
     };
     let unknown = Form {
         delta: Box::new(|at| {
             let choice = json!({"index": 0, "delta": {"content": PIECE, "x": at}, "y": at});
             let key = format!("key_{at}");
-            event(&json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice], key: at}))
+            event(
+                &json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice], key: at}),
+            )
         }),
         ..plain("unknown fields", "content", json!({}))
     };
@@ -65,7 +77,12 @@ fn events_in_many_reads() {
         delta: Box::new(|_| PIECE.to_owned()),
         after: [vec![tail.to_owned()], end("stop")].concat(),
         deltas: 4 * DELTAS,
-        ..of_chat("one event in many reads", chat("vllm", &json!({})), &[], |_| json!({}))
+        ..of_chat(
+            "one event in many reads",
+            chat("vllm", &json!({})),
+            &[],
+            |_| json!({}),
+        )
     };
     let lines = Form {
         before: vec!["data: {\"id\":\"a\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"twenty four letters each\",\"x\":[0\n".to_owned()],
@@ -79,23 +96,38 @@ fn events_in_many_reads() {
 #[test]
 fn tool_calls() {
     let with_tool = json!({"tools": [tool("f")]});
-    let piece = |at: usize| if at == 0 { format!("{{\"text\":\"{PIECE}") } else { PIECE.to_owned() };
+    let piece = |at: usize| {
+        if at == 0 {
+            format!("{{\"text\":\"{PIECE}")
+        } else {
+            PIECE.to_owned()
+        }
+    };
     let one = |engine: &str| {
-        of_chat(&format!("a call of {engine}"), chat(engine, &with_tool), &[begun_call(0, "f")], move |at| {
-            arguments(0, &piece(at))
-        })
+        of_chat(
+            &format!("a call of {engine}"),
+            chat(engine, &with_tool),
+            &[begun_call(0, "f")],
+            move |at| arguments(0, &piece(at)),
+        )
     };
     let begun: Vec<_> = (0..8).map(|index| begun_call(index, "f")).collect();
     let in_turns = |engine: &str| {
-        of_chat(&format!("calls in turns of {engine}"), chat(engine, &with_tool), &begun, move |at| {
-            arguments(at % 8, &piece(at / 8))
-        })
+        of_chat(
+            &format!("calls in turns of {engine}"),
+            chat(engine, &with_tool),
+            &begun,
+            move |at| arguments(at % 8, &piece(at / 8)),
+        )
     };
     let unnamed = Form {
         after: [vec![chunk(&begun_call(0, "f"))], end("tool_calls")].concat(),
-        ..of_chat("arguments before the name", chat("vllm", &with_tool), &[], move |at| {
-            arguments(0, &piece(at))
-        })
+        ..of_chat(
+            "arguments before the name",
+            chat("vllm", &with_tool),
+            &[],
+            move |at| arguments(0, &piece(at)),
+        )
     };
     let many = Form {
         deltas: 1_024 / FACTOR,
@@ -109,18 +141,30 @@ fn tool_calls() {
         })
     };
     let custom = json!({"tools": [{"type": "custom", "custom": {"name": "f"}}]});
-    let input = |at: usize| if at == 0 { format!("{{\"input\":\"{PIECE}") } else { PIECE.to_owned() };
+    let input = |at: usize| {
+        if at == 0 {
+            format!("{{\"input\":\"{PIECE}")
+        } else {
+            PIECE.to_owned()
+        }
+    };
     let custom = Form {
         after: [vec![chunk(&arguments(0, "\"}"))], end("tool_calls")].concat(),
         shows: "\"custom\"",
-        ..of_chat("a custom tool", chat("vllm", &custom), &[begun_call(0, "f")], move |at| {
-            arguments(0, &input(at))
-        })
+        ..of_chat(
+            "a custom tool",
+            chat("vllm", &custom),
+            &[begun_call(0, "f")],
+            move |at| arguments(0, &input(at)),
+        )
     };
     let legacy = json!({"functions": [{"name": "f", "parameters": {"type": "object"}}]});
-    let legacy = of_chat("function_call", chat("vllm", &legacy), &[begun_call(0, "f")], move |at| {
-        arguments(0, &piece(at))
-    });
+    let legacy = of_chat(
+        "function_call",
+        chat("vllm", &legacy),
+        &[begun_call(0, "f")],
+        move |at| arguments(0, &piece(at)),
+    );
     grow_evenly(vec![
         one("vllm"),
         one("sglang"),
@@ -136,7 +180,9 @@ fn tool_calls() {
 
 /// Returns the end of a stream of eight choices.
 fn ends() -> Vec<String> {
-    let mut all: Vec<_> = (0..8).map(|choice| chunk_of(choice, &json!({}), &"stop".into())).collect();
+    let mut all: Vec<_> = (0..8)
+        .map(|choice| chunk_of(choice, &json!({}), &"stop".into()))
+        .collect();
     all.push("data: [DONE]\n\n".to_owned());
     all
 }
@@ -150,10 +196,17 @@ fn several_choices() {
         ..of_chat("eight choices", chat("vllm", &request), &[], |_| json!({}))
     };
     let calls = Form {
-        before: (0..8).map(|choice| chunk_of(choice, &begun_call(0, "f"), &Value::Null)).collect(),
+        before: (0..8)
+            .map(|choice| chunk_of(choice, &begun_call(0, "f"), &Value::Null))
+            .collect(),
         delta: Box::new(|at| chunk_of(at % 8, &arguments(0, PIECE), &Value::Null)),
         after: ends(),
-        ..of_chat("calls of eight choices", chat("vllm", &request), &[], |_| json!({}))
+        ..of_chat(
+            "calls of eight choices",
+            chat("vllm", &request),
+            &[],
+            |_| json!({}),
+        )
     };
     grow_evenly(vec![content, calls]);
 }
@@ -170,9 +223,16 @@ fn whole_answers_of_streams() {
             let token = json!({"token": PIECE, "logprob": -0.5, "bytes": [97], "top_logprobs": []});
             let choice = json!({"index": 0, "delta": {"content": PIECE}, "logprobs": {"content": [token]}, "token_ids": [1]});
             let key = "x";
-            event(&json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice], key: 1}))
+            event(
+                &json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice], key: 1}),
+            )
         }),
-        ..whole("whole: logprobs", json!({"logprobs": true, "return_token_ids": true}), &[], |_| json!({}))
+        ..whole(
+            "whole: logprobs",
+            json!({"logprobs": true, "return_token_ids": true}),
+            &[],
+            |_| json!({}),
+        )
     };
     let unknown = Form {
         delta: Box::new(|at| {
@@ -184,9 +244,21 @@ fn whole_answers_of_streams() {
         ..whole("whole: unknown fields", json!({}), &[], |_| json!({}))
     };
     grow_evenly(vec![
-        whole("whole: content", json!({}), &[], |_| json!({"content": PIECE})),
-        whole("whole: reasoning", json!({}), &[], |_| json!({"reasoning_content": PIECE})),
-        whole("whole: a call", call, &[begun_call(0, "f")], |_| arguments(0, PIECE)),
+        whole(
+            "whole: content",
+            json!({}),
+            &[],
+            |_| json!({"content": PIECE}),
+        ),
+        whole(
+            "whole: reasoning",
+            json!({}),
+            &[],
+            |_| json!({"reasoning_content": PIECE}),
+        ),
+        whole("whole: a call", call, &[begun_call(0, "f")], |_| {
+            arguments(0, PIECE)
+        }),
         logprobs,
         unknown,
     ]);
@@ -196,11 +268,18 @@ fn whole_answers_of_streams() {
 #[test]
 fn merged_choices() {
     let time = |deltas: usize| {
-        let shape = Shape { choices: 8, ..Shape::new(Api::Chat, true, Arc::default()) };
-        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
+        let shape = Shape {
+            choices: 8,
+            ..Shape::new(Api::Chat, true, Arc::default())
+        };
+        let stamp = Stamp {
+            id: AnswerId(u128::MAX),
+            ..Stamp::default()
+        };
         let mut writer = AnswerWriter::merging(&shape, &stamp);
-        let mut readers: Vec<_> =
-            (0..8).map(|choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone())).collect();
+        let mut readers: Vec<_> = (0..8)
+            .map(|choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone()))
+            .collect();
         let (read, mut out) = (chunk(&json!({"content": PIECE})), OutputBuffer::default());
         let start = super::processor_time();
         for at in 0..deltas {

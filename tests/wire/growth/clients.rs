@@ -24,16 +24,31 @@ fn from_chat((client, name): (Api, &str), stream: bool) -> Vec<Form> {
         of_chat(&format!("{name}: {what}{how}"), case, before, delta)
     };
     let with_tools = json!({"tools": tools(client)});
-    let calls = [begun_call(0, "f"), begun_call(1, "f"), begun_call(2, "f"), begun_call(3, "f")];
+    let calls = [
+        begun_call(0, "f"),
+        begun_call(1, "f"),
+        begun_call(2, "f"),
+        begun_call(3, "f"),
+    ];
     let text = |_| json!({"content": PIECE});
     vec![
         form("content", json!({}), &[], text),
-        form("reasoning", json!({}), &[], |_| json!({"reasoning_content": PIECE})),
+        form(
+            "reasoning",
+            json!({}),
+            &[],
+            |_| json!({"reasoning_content": PIECE}),
+        ),
         form("refusal", json!({}), &[], |_| json!({"refusal": PIECE})),
-        form("a call", with_tools.clone(), &[begun_call(0, "f")], |at| match at {
-            0 => arguments(0, "{\"text\":\""),
-            _ => arguments(0, PIECE),
-        }),
+        form(
+            "a call",
+            with_tools.clone(),
+            &[begun_call(0, "f")],
+            |at| match at {
+                0 => arguments(0, "{\"text\":\""),
+                _ => arguments(0, PIECE),
+            },
+        ),
         form("calls in turns", with_tools, &calls, |at| match at {
             0..4 => arguments(at, "{\"text\":\""),
             _ => arguments(at % 4, PIECE),
@@ -43,24 +58,42 @@ fn from_chat((client, name): (Api, &str), stream: bool) -> Vec<Form> {
 
 #[test]
 fn engines_of_chat() {
-    grow_evenly(CLIENTS.into_iter().flat_map(|client| from_chat(client, true)).collect());
+    grow_evenly(
+        CLIENTS
+            .into_iter()
+            .flat_map(|client| from_chat(client, true))
+            .collect(),
+    );
 }
 
 #[test]
 fn whole_answers() {
-    grow_evenly(CLIENTS.into_iter().flat_map(|client| from_chat(client, false)).collect());
+    grow_evenly(
+        CLIENTS
+            .into_iter()
+            .flat_map(|client| from_chat(client, false))
+            .collect(),
+    );
 }
 
 #[test]
 fn custom_tools() {
     let request = json!({"tools": [{"type": "custom", "name": "f"}]});
     let case = case(Api::Responses, Api::Chat, "vllm", &request, json!({}));
-    let mut form = of_chat("Responses: a custom tool", case, &[begun_call(0, "f")], |at| match at {
-        0 => arguments(0, "{\"input\":\""),
-        _ => arguments(0, PIECE),
-    });
+    let mut form = of_chat(
+        "Responses: a custom tool",
+        case,
+        &[begun_call(0, "f")],
+        |at| match at {
+            0 => arguments(0, "{\"input\":\""),
+            _ => arguments(0, PIECE),
+        },
+    );
     form.after.insert(0, super::chunk(&arguments(0, "\"}")));
-    grow_evenly(vec![Form { shows: "custom_tool_call", ..form }]);
+    grow_evenly(vec![Form {
+        shows: "custom_tool_call",
+        ..form
+    }]);
 }
 
 /// Returns a form of an engine of Responses, whose only item has these events.
@@ -74,7 +107,9 @@ fn of_responses(name: &str, item: Value, delta: impl Fn(usize) -> Value + 'stati
             event(&json!({"type": "response.output_item.added", "output_index": 0, "item": item})),
         ],
         delta: Box::new(move |at| event(&delta(at))),
-        after: vec![event(&json!({"type": "response.completed", "response": response("completed")}))],
+        after: vec![event(
+            &json!({"type": "response.completed", "response": response("completed")}),
+        )],
         ..of_chat(name, case, &[], |_| json!({}))
     }
 }
@@ -85,16 +120,35 @@ fn engines_of_responses() {
     let message = json!({"id": "i_1", "type": "message", "role": "assistant", "content": []});
     let reasoning = json!({"id": "i_1", "type": "reasoning", "summary": [], "content": []});
     let call = json!({"id": "i_1", "type": "function_call", "call_id": "c_1", "name": "f", "arguments": ""});
-    let many = of_responses("Responses of an engine: many items", reasoning.clone(), |at| {
-        let (kind, id) = ("response.output_item.done", format!("i_{at}"));
-        let content = json!([{"type": "output_text", "text": PIECE, "annotations": []}]);
-        json!({"type": kind, "item": {"id": id, "type": "message", "role": "assistant", "content": content}})
-    });
+    let many = of_responses(
+        "Responses of an engine: many items",
+        reasoning.clone(),
+        |at| {
+            let (kind, id) = ("response.output_item.done", format!("i_{at}"));
+            let content = json!([{"type": "output_text", "text": PIECE, "annotations": []}]);
+            json!({"type": kind, "item": {"id": id, "type": "message", "role": "assistant", "content": content}})
+        },
+    );
     grow_evenly(vec![
-        of_responses("Responses of an engine: text", message, text("response.output_text.delta")),
-        of_responses("Responses of an engine: reasoning", reasoning, text("response.reasoning_text.delta")),
-        of_responses("Responses of an engine: a call", call, text("response.function_call_arguments.delta")),
-        Form { deltas: 128, ..many },
+        of_responses(
+            "Responses of an engine: text",
+            message,
+            text("response.output_text.delta"),
+        ),
+        of_responses(
+            "Responses of an engine: reasoning",
+            reasoning,
+            text("response.reasoning_text.delta"),
+        ),
+        of_responses(
+            "Responses of an engine: a call",
+            call,
+            text("response.function_call_arguments.delta"),
+        ),
+        Form {
+            deltas: 128,
+            ..many
+        },
     ]);
 }
 
@@ -114,7 +168,9 @@ fn of_messages(name: &str, block: Value, delta: Value) -> Form {
             event(&json!({"type": "message_start", "message": message})),
             event(&json!({"type": "content_block_start", "index": 0, "content_block": block})),
         ],
-        delta: Box::new(move |_| event(&json!({"type": "content_block_delta", "index": 0, "delta": delta}))),
+        delta: Box::new(move |_| {
+            event(&json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+        }),
         after: ends.iter().map(event).collect(),
         ..of_chat(name, case, &[], |_| json!({}))
     }

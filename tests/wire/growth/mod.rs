@@ -41,13 +41,21 @@ struct Form {
 impl Form {
     /// Returns the reads of an answer with this number of deltas.
     fn reads(&self, deltas: usize) -> Vec<String> {
-        let all = self.before.iter().cloned().chain((0..deltas).map(&self.delta));
+        let all = self
+            .before
+            .iter()
+            .cloned()
+            .chain((0..deltas).map(&self.delta));
         all.chain(self.after.iter().cloned()).collect()
     }
 
     /// Returns the processor time of an answer with this number of deltas.
     fn time(&self, deltas: usize) -> Duration {
-        let (reads, mut rewriter, mut out) = (self.reads(deltas), (self.rewriter)(), OutputBuffer::default());
+        let (reads, mut rewriter, mut out) = (
+            self.reads(deltas),
+            (self.rewriter)(),
+            OutputBuffer::default(),
+        );
         let start = processor_time();
         for read in &reads {
             rewriter.push(read.as_bytes(), &mut out);
@@ -64,7 +72,12 @@ impl Form {
             rewriter.push(read.as_bytes(), &mut out);
         }
         rewriter.finish(Ending::Clean, &mut out);
-        assert!(rewriter.reader.failure().is_none(), "{}: {:?}", self.name, rewriter.reader.failure());
+        assert!(
+            rewriter.reader.failure().is_none(),
+            "{}: {:?}",
+            self.name,
+            rewriter.reader.failure()
+        );
         let body = String::from_utf8(out.to_vec()).unwrap();
         let begun = body.get(..body.floor_char_boundary(2_000)).unwrap();
         assert!(body.contains(self.shows), "{}: {begun}", self.name);
@@ -78,8 +91,9 @@ impl Form {
 /// counts at once.
 fn growth(time: impl Fn(usize) -> Duration, deltas: usize, bound: f64) -> f64 {
     let mut least = (Duration::MAX, Duration::MAX);
-    let ratio =
-        |(short, long): (Duration, Duration)| long.as_secs_f64() / short.as_secs_f64() * FACTOR as f64;
+    let ratio = |(short, long): (Duration, Duration)| {
+        long.as_secs_f64() / short.as_secs_f64() * FACTOR as f64
+    };
     for _ in 0..TRIES {
         least.0 = least.0.min((0..FACTOR).map(|_| time(deltas)).sum());
         least.1 = least.1.min(time(deltas * FACTOR));
@@ -93,7 +107,10 @@ fn growth(time: impl Fn(usize) -> Duration, deltas: usize, bound: f64) -> f64 {
 /// Returns the processor time of this thread.
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+    Duration::new(
+        time.tv_sec.try_into().unwrap(),
+        time.tv_nsec.try_into().unwrap(),
+    )
 }
 
 /// Checks that each form takes time in proportion to its deltas.
@@ -107,7 +124,10 @@ fn grow_evenly(forms: Vec<Form>) {
             steep.push(format!("{}: {ratio:.1}, {} allowed", form.name, form.bound));
         }
     }
-    assert!(steep.is_empty(), "{FACTOR} times the deltas take this many times as long: {steep:#?}");
+    assert!(
+        steep.is_empty(),
+        "{FACTOR} times the deltas take this many times as long: {steep:#?}"
+    );
 }
 
 /// Returns a case without input.
@@ -154,7 +174,10 @@ fn chunk(delta: &Value) -> String {
 
 /// Returns the end of a stream of one choice.
 fn end(finish: &str) -> Vec<String> {
-    vec![chunk_of(0, &json!({}), &finish.into()), "data: [DONE]\n\n".to_owned()]
+    vec![
+        chunk_of(0, &json!({}), &finish.into()),
+        "data: [DONE]\n\n".to_owned(),
+    ]
 }
 
 /// Returns an entry of `tool_calls` that begins a call.
@@ -169,7 +192,12 @@ fn arguments(index: usize, piece: &str) -> Value {
 }
 
 /// Returns a form whose engine answers in Chat Completions.
-fn of_chat(name: &str, case: Case, before: &[Value], delta: impl Fn(usize) -> Value + 'static) -> Form {
+fn of_chat(
+    name: &str,
+    case: Case,
+    before: &[Value],
+    delta: impl Fn(usize) -> Value + 'static,
+) -> Form {
     Form {
         name: name.to_owned(),
         rewriter: Box::new(move || case.rewriter(false)),

@@ -95,9 +95,20 @@ fn of_text(name: &str, options: Value, before: &str, piece: &str, after: &str) -
     let parameters = json!({"type": "object", "properties": {
         "text": {"type": "string"}, "list": {"type": "array"}, "thing": {"type": "object"}}});
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
-    let case = case(Api::Chat, Api::Chat, "generic", &json!({"tools": [tool]}), options);
+    let case = case(
+        Api::Chat,
+        Api::Chat,
+        "generic",
+        &json!({"tools": [tool]}),
+        options,
+    );
     let piece = piece.to_owned();
-    let mut form = of_chat(name, case, &[json!({"content": before})], move |_| json!({"content": piece}));
+    let mut form = of_chat(
+        name,
+        case,
+        &[json!({"content": before})],
+        move |_| json!({"content": piece}),
+    );
     form.after.insert(0, chunk(&json!({"content": after})));
     form
 }
@@ -105,14 +116,23 @@ fn of_text(name: &str, options: Value, before: &str, piece: &str, after: &str) -
 #[test]
 fn calls() {
     let forms = rows(CALLS).into_iter().map(|(name, [call])| {
-        let (name, parser) =
-            name.split_once(" by ").unwrap_or_else(|| (name, name.split(',').next().unwrap()));
+        let (name, parser) = name
+            .split_once(" by ")
+            .unwrap_or_else(|| (name, name.split(',').next().unwrap()));
         let call = call.replace("\\n", "\n");
         let (before, after) = call.split_once('…').unwrap();
         let form = of_text(name, json!({"parser": parser}), before, PIECE, after);
         // A value that is no text waits until it is complete.
-        let bound = if name.ends_with("object") { BOUND_OF_FAST } else { form.bound };
-        Form { shows: CALL, bound, ..form }
+        let bound = if name.ends_with("object") {
+            BOUND_OF_FAST
+        } else {
+            form.bound
+        };
+        Form {
+            shows: CALL,
+            bound,
+            ..form
+        }
     });
     grow_evenly(forms.collect());
 }
@@ -124,27 +144,90 @@ fn held_text() {
     let mention = format!("{PIECE}a <tool_call> is no call");
     let early = "<tool_call>\n{\"arguments\": {\"text\": \"";
     let end = "\"}, \"name\": \"f\"}\n</tool_call>";
-    let early = of_text("arguments before the name", parser("hermes"), early, "twelve bytes", end);
+    let early = of_text(
+        "arguments before the name",
+        parser("hermes"),
+        early,
+        "twelve bytes",
+        end,
+    );
     grow_evenly(vec![
-        of_text("markers cut off", parser("hermes"), "a", &format!("{PIECE} <tool_c"), "all>"),
+        of_text(
+            "markers cut off",
+            parser("hermes"),
+            "a",
+            &format!("{PIECE} <tool_c"),
+            "all>",
+        ),
         of_text("markers mentioned", parser("hermes"), "a", &mention, "b"),
-        of_text("markers in reasoning", parser("qwen3"), "<think>", &mention, "</think>b"),
-        Form { shows: CALL, ..early },
+        of_text(
+            "markers in reasoning",
+            parser("qwen3"),
+            "<think>",
+            &mention,
+            "</think>b",
+        ),
+        Form {
+            shows: CALL,
+            ..early
+        },
     ]);
 }
 
 /// Places that may have much white space: the parser, what precedes and follows it, and what the answer shows.
 const BLANKS: [(&str, &str, &str, &str, &str); 12] = [
-    ("before all", "hermes", " ", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", CALL),
-    ("before reasoning", "qwen3", " ", "<think>r</think>a", "\"r\""),
+    (
+        "before all",
+        "hermes",
+        " ",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+        CALL,
+    ),
+    (
+        "before reasoning",
+        "qwen3",
+        " ",
+        "<think>r</think>a",
+        "\"r\"",
+    ),
     ("in reasoning", "qwen3", "<think>r", "r</think>a", "\"r"),
     ("after reasoning", "qwen3", "<think>r</think>", "a", "\"r\""),
-    ("before an answer", "ernie45", "<think>r</think>", "<response>a</response>", "\"a"),
-    ("in JSON", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {", "}}\n</tool_call>", CALL),
-    ("after JSON", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}", "</tool_call>", CALL),
-    ("after a call", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", "a", CALL),
+    (
+        "before an answer",
+        "ernie45",
+        "<think>r</think>",
+        "<response>a</response>",
+        "\"a",
+    ),
+    (
+        "in JSON",
+        "hermes",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
+        "}}\n</tool_call>",
+        CALL,
+    ),
+    (
+        "after JSON",
+        "hermes",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}",
+        "</tool_call>",
+        CALL,
+    ),
+    (
+        "after a call",
+        "hermes",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+        "a",
+        CALL,
+    ),
     ("in a pythonic call", "pythonic", "[f(text='x'", ")]", CALL),
-    ("in a pythonic string", "pythonic", "[f(text='x", "')]", CALL),
+    (
+        "in a pythonic string",
+        "pythonic",
+        "[f(text='x",
+        "')]",
+        CALL,
+    ),
     (
         "between tags",
         "qwen3_coder",
@@ -172,14 +255,27 @@ fn white_space() {
         form(name, json!({"parser": parser}), before, after, shows)
     });
     let trims = json!({"parser": "qwen3", "think": {"trim": true}});
-    let trimmed = form("in trimmed reasoning", trims, "<think>r", "r</think>a", "\"r");
+    let trimmed = form(
+        "in trimmed reasoning",
+        trims,
+        "<think>r",
+        "r</think>a",
+        "\"r",
+    );
     grow_evenly(all.into_iter().chain([trimmed]).collect());
 }
 
 #[test]
 fn harmony() {
-    let text =
-        |name: &str, before: &str| of_text(name, json!({"harmony": "text"}), before, PIECE, "<|return|>");
+    let text = |name: &str, before: &str| {
+        of_text(
+            name,
+            json!({"harmony": "text"}),
+            before,
+            PIECE,
+            "<|return|>",
+        )
+    };
     let cut = of_text(
         "Harmony, markers cut off",
         json!({"harmony": "text"}),
@@ -195,8 +291,17 @@ fn harmony() {
         "<|channel|>final<|message|>x<|return|>",
     );
     let before = "<|channel|>commentary to=functions.f<|message|>{\"text\": \"";
-    let call = of_text("Harmony, a call", json!({"harmony": "text"}), before, PIECE, "\"}<|call|>");
-    let long = Form { shows: CALL, ..call };
+    let call = of_text(
+        "Harmony, a call",
+        json!({"harmony": "text"}),
+        before,
+        PIECE,
+        "\"}<|call|>",
+    );
+    let long = Form {
+        shows: CALL,
+        ..call
+    };
     grow_evenly(vec![
         text("Harmony", "<|channel|>final<|message|>"),
         text("Harmony, reasoning", "<|channel|>analysis<|message|>"),
@@ -210,7 +315,8 @@ fn harmony() {
 /// Returns Harmony in which the token ids decide which texts are markers.
 fn by_tokens() -> Form {
     // The vocabulary has the token `twenty four letters each` alone.
-    let vocabulary = Arc::new(Vocabulary::read("dHdlbnR5IGZvdXIgbGV0dGVycyBlYWNo 0\nZmluYWw= 1\n").unwrap());
+    let vocabulary =
+        Arc::new(Vocabulary::read("dHdlbnR5IGZvdXIgbGV0dGVycyBlYWNo 0\nZmluYWw= 1\n").unwrap());
     let rewriter = move || {
         let body = Bytes::from_static(
             b"{\"model\":\"m\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
@@ -218,8 +324,17 @@ fn by_tokens() -> Form {
         let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
         let options = Arc::new(serde_json::from_value(json!({"harmony": "tokens"})).unwrap());
         let route = Route::new(named("vllm").unwrap(), options, 1 << 20);
-        let route = Route { vocabulary: Some(Arc::clone(&vocabulary)), ..route };
-        Rewriter::new(shape(&ask, &route), Stamp { now: 7, ..Stamp::default() })
+        let route = Route {
+            vocabulary: Some(Arc::clone(&vocabulary)),
+            ..route
+        };
+        Rewriter::new(
+            shape(&ask, &route),
+            Stamp {
+                now: 7,
+                ..Stamp::default()
+            },
+        )
     };
     let tokens = |text: &str, ids: &[u32]| {
         let choice = json!({"index": 0, "delta": {"content": text}, "token_ids": ids});
@@ -228,7 +343,10 @@ fn by_tokens() -> Form {
     let form = of_text("Harmony by tokens", json!({}), "", "", "");
     Form {
         rewriter: Box::new(rewriter),
-        before: vec![tokens("<|channel|>final<|message|>", &[200_005, 1, 200_008])],
+        before: vec![tokens(
+            "<|channel|>final<|message|>",
+            &[200_005, 1, 200_008],
+        )],
         delta: Box::new(move |_| tokens(PIECE, &[0])),
         after: super::end("stop"),
         ..form

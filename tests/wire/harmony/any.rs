@@ -16,9 +16,19 @@ enum Part {
 }
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
-    let header =
-        ["assistant", "analysis", "final", "commentary", " to=functions.f", "to=", "json", " python"];
-    let broken = ["<", "<|", "|>", "<|en", "<|chan", "nel|>", "\n", " ", "{}", "é"];
+    let header = [
+        "assistant",
+        "analysis",
+        "final",
+        "commentary",
+        " to=functions.f",
+        "to=",
+        "json",
+        " python",
+    ];
+    let broken = [
+        "<", "<|", "|>", "<|en", "<|chan", "nel|>", "\n", " ", "{}", "é",
+    ];
     let header = select(header.into_iter().chain(broken).collect::<Vec<_>>());
     let part = prop_oneof![
         4 => select(MARKERS.to_vec()).prop_map(Part::Markup),
@@ -58,12 +68,18 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
         }
         // Text before the first marker opens no message if it is blank.
         if let Some(marker) = marker {
-            outside = matches!(*marker, "<|end|>" | "<|return|>" | "<|call|>" | "<|constrain|>");
+            outside = matches!(
+                *marker,
+                "<|end|>" | "<|return|>" | "<|call|>" | "<|constrain|>"
+            );
         }
         let next = rest.char_indices().skip(1).map(|(at, _)| at);
-        let mut next = next.filter(|at| MARKERS.iter().any(|marker| rest[*at..].starts_with(marker)));
+        let mut next =
+            next.filter(|at| MARKERS.iter().any(|marker| rest[*at..].starts_with(marker)));
         let end = next.next().unwrap_or(rest.len());
-        let text = rest[..end].strip_prefix(marker.copied().unwrap_or("")).unwrap();
+        let text = rest[..end]
+            .strip_prefix(marker.copied().unwrap_or(""))
+            .unwrap();
         if !header {
             due.extend(words(text));
         }
@@ -74,12 +90,17 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
 }
 
 fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split_whitespace().filter(|word| word.starts_with('w') && word.ends_with('.')).map(str::to_owned)
+    text.split_whitespace()
+        .filter(|word| word.starts_with('w') && word.ends_with('.'))
+        .map(str::to_owned)
 }
 
 /// Returns everything that was sent, in order, including calls.
 fn all_text(frames: &[String]) -> String {
-    kinds(frames).into_iter().map(|(_, text)| text + " ").collect()
+    kinds(frames)
+        .into_iter()
+        .map(|(_, text)| text + " ")
+        .collect()
 }
 
 proptest! {

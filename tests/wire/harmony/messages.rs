@@ -30,7 +30,11 @@ struct Message {
 impl Message {
     /// Returns the arguments of a call, with the empty object that those without any get.
     fn arguments(&self) -> String {
-        let absent = if self.text.trim_matches([' ', '\t', '\r', '\n']).is_empty() { "{}" } else { "" };
+        let absent = if self.text.trim_matches([' ', '\t', '\r', '\n']).is_empty() {
+            "{}"
+        } else {
+            ""
+        };
         format!("{}{absent}", self.text)
     }
 
@@ -48,10 +52,15 @@ impl Message {
     /// Returns the message as a client gets it: a call needs an object, except that one without a marker after it may be
     /// open. `marked`: a marker follows.
     fn judged(mut self, marked: bool) -> Self {
-        let is_object = serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments()).is_ok();
+        let is_object =
+            serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments()).is_ok();
         if self.kind == Kind::Call && !is_object && (marked || !self.is_open()) {
             let is_thought = self.header.contains("analysis");
-            self.kind = if is_thought { Kind::Reasoning } else { Kind::Content };
+            self.kind = if is_thought {
+                Kind::Reasoning
+            } else {
+                Kind::Content
+            };
         }
         self
     }
@@ -83,7 +92,9 @@ fn text() -> impl Strategy<Value = String> {
         "words and more words",
     ]);
     let text = proptest::collection::vec(word, 0..8).prop_map(|words| words.concat());
-    text.prop_filter("markers are none of the text's", |text| MARKERS.iter().all(|one| !text.contains(one)))
+    text.prop_filter("markers are none of the text's", |text| {
+        MARKERS.iter().all(|one| !text.contains(one))
+    })
 }
 
 fn message() -> impl Strategy<Value = Message> {
@@ -94,8 +105,14 @@ fn message() -> impl Strategy<Value = Message> {
         (Kind::Content, "<|channel|>final"),
         (Kind::Content, "<|channel|>final <|constrain|>json"),
         (Kind::Content, "<|channel|>commentary"),
-        (Kind::Call, "<|channel|>commentary to=functions.NAME <|constrain|>json"),
-        (Kind::Call, "<|channel|>commentary to=functions.NAME<|constrain|>json"),
+        (
+            Kind::Call,
+            "<|channel|>commentary to=functions.NAME <|constrain|>json",
+        ),
+        (
+            Kind::Call,
+            "<|channel|>commentary to=functions.NAME<|constrain|>json",
+        ),
         (Kind::Call, "<|channel|>analysis to=functions.NAME json"),
         (Kind::Call, "<|channel|>commentary functions.NAME json"),
         (Kind::Call, " to=functions.NAME<|channel|>commentary json"),
@@ -104,8 +121,18 @@ fn message() -> impl Strategy<Value = Message> {
     (header, select(NAME.to_vec()), text(), any::<[bool; 2]>()).prop_map(
         |((kind, header), name, text, [started, has_object])| {
             let is_object = kind == Kind::Call && has_object;
-            let text = if is_object { serde_json::json!({"a": text}).to_string() } else { text };
-            Message { kind, header, name, text, started }
+            let text = if is_object {
+                serde_json::json!({"a": text}).to_string()
+            } else {
+                text
+            };
+            Message {
+                kind,
+                header,
+                name,
+                text,
+                started,
+            }
         },
     )
 }
@@ -156,7 +183,10 @@ fn expected(messages: &[Message]) -> Vec<(char, String)> {
             Kind::Content => 'c',
             Kind::Call => {
                 all.push(('f', message.name.to_owned()));
-                absent += message.arguments().strip_prefix(&message.text).unwrap_or_default();
+                absent += message
+                    .arguments()
+                    .strip_prefix(&message.text)
+                    .unwrap_or_default();
                 'a'
             }
         };
@@ -193,12 +223,17 @@ fn expected_items(messages: &[Message], stop: bool) -> Vec<[String; 3]> {
             "incomplete".to_owned(),
             format!("{} {}", message.name, message.text),
         ]),
-        Kind::Call => item("function_call", format!("{} {}", message.name, message.arguments())),
+        Kind::Call => item(
+            "function_call",
+            format!("{} {}", message.name, message.arguments()),
+        ),
         _ if message.text.is_empty() => None,
         Kind::Content => item("message", message.text.clone()),
         Kind::Reasoning => item("reasoning", message.text.clone()),
         Kind::Search => match serde_json::from_str::<Value>(&message.text) {
-            Ok(Value::Object(members)) if members.contains_key("query") => unreachable!("no text has one"),
+            Ok(Value::Object(members)) if members.contains_key("query") => {
+                unreachable!("no text has one")
+            }
             _ => item("reasoning", message.text.clone()),
         },
     };
@@ -212,15 +247,24 @@ fn expected_items(messages: &[Message], stop: bool) -> Vec<[String; 3]> {
 
 /// Returns true if the arguments of the last call break off.
 fn ends_cut(messages: &[Message]) -> bool {
-    messages.iter().rfind(|message| message.kind == Kind::Call).is_some_and(Message::is_cut)
+    messages
+        .iter()
+        .rfind(|message| message.kind == Kind::Call)
+        .is_some_and(Message::is_cut)
 }
 
-fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> Result<(), TestCaseError> {
+fn check(
+    messages: &[Message],
+    stop: bool,
+    sizes: &[usize],
+    reads: &[usize],
+) -> Result<(), TestCaseError> {
     let text = written(messages, stop);
     let pieces = pieces(&text, sizes);
     let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
     let judged = messages.iter().enumerate();
-    let judged = judged.map(|(at, message)| message.clone().judged(stop || at + 1 < messages.len()));
+    let judged =
+        judged.map(|(at, message)| message.clone().judged(stop || at + 1 < messages.len()));
     let judged: Vec<_> = judged.collect();
     let messages = judged.as_slice();
     let called = messages.iter().any(|message| message.kind == Kind::Call);
@@ -235,15 +279,32 @@ fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> 
     prop_assert_eq!(merged(&frames), expected(messages), "{}", text);
     let answer = chat.run(&Cut::Whole);
     prop_assert_eq!(&chat.run(&Cut::Sizes(reads)), &answer);
-    let content: String = frames.iter().filter_map(|word| word.strip_prefix("c:")).collect();
+    let content: String = frames
+        .iter()
+        .filter_map(|word| word.strip_prefix("c:"))
+        .collect();
     let joins = MARKERS.iter().any(|marker| content.contains(marker));
     if !joins {
-        prop_assert_eq!(&chat.fed_back(&answer.body).run(&Cut::Whole), &answer, "again");
+        prop_assert_eq!(
+            &chat.fed_back(&answer.body).run(&Cut::Whole),
+            &answer,
+            "again"
+        );
     }
     whole_agrees(&whole(Api::Chat, &text, "stop"), messages)?;
     let expected = expected_items(messages, stop);
-    prop_assert_eq!(&items(&stream(Api::Responses, &pieces, "stop")), &expected, "{}", text);
-    prop_assert_eq!(&items(&whole(Api::Responses, &text, "stop")), &expected, "{}", text);
+    prop_assert_eq!(
+        &items(&stream(Api::Responses, &pieces, "stop")),
+        &expected,
+        "{}",
+        text
+    );
+    prop_assert_eq!(
+        &items(&whole(Api::Responses, &text, "stop")),
+        &expected,
+        "{}",
+        text
+    );
     Ok(())
 }
 
@@ -252,15 +313,23 @@ fn whole_agrees(case: &Case, messages: &[Message]) -> Result<(), TestCaseError> 
     let message = &answer["choices"][0]["message"];
     let expected = expected(messages);
     let joined = |wanted: char| -> String {
-        expected.iter().filter(|(kind, _)| *kind == wanted).map(|(_, text)| text.as_str()).collect()
+        expected
+            .iter()
+            .filter(|(kind, _)| *kind == wanted)
+            .map(|(_, text)| text.as_str())
+            .collect()
     };
-    prop_assert_eq!(message["reasoning_content"].as_str().unwrap_or_default(), joined('r'));
+    prop_assert_eq!(
+        message["reasoning_content"].as_str().unwrap_or_default(),
+        joined('r')
+    );
     prop_assert_eq!(message["content"].as_str().unwrap_or_default(), joined('c'));
     let calls = message["tool_calls"].as_array().into_iter().flatten();
     let calls: Vec<_> = calls.map(|call| call["function"].clone()).collect();
     let wanted = messages.iter().filter(|message| message.kind == Kind::Call);
-    let wanted: Vec<_> =
-        wanted.map(|call| serde_json::json!({"name": call.name, "arguments": call.arguments()})).collect();
+    let wanted: Vec<_> = wanted
+        .map(|call| serde_json::json!({"name": call.name, "arguments": call.arguments()}))
+        .collect();
     prop_assert_eq!(calls, wanted);
     Ok(())
 }

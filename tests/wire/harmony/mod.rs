@@ -9,8 +9,15 @@ use crate::cases::{Case, Cut, captures};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
-const MARKERS: [&str; 7] =
-    ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>"];
+const MARKERS: [&str; 7] = [
+    "<|start|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|constrain|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+];
 
 /// Returns an engine's answer to a client of this API.
 fn case(api: Api, stream: bool, input: String) -> Case {
@@ -29,25 +36,40 @@ fn case(api: Api, stream: bool, input: String) -> Case {
 
 fn chunk(delta: &Value, finish: &Value) -> String {
     let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
-    format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+    format!(
+        "data: {}\n\n",
+        json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+    )
 }
 
 /// Returns a stream whose chunks have these deltas.
 fn stream_of(api: Api, deltas: &[Value], finish: &str) -> Case {
-    let chunks: String = deltas.iter().map(|delta| chunk(delta, &Value::Null)).collect();
-    case(api, true, format!("{chunks}{}data: [DONE]\n\n", chunk(&json!({}), &finish.into())))
+    let chunks: String = deltas
+        .iter()
+        .map(|delta| chunk(delta, &Value::Null))
+        .collect();
+    case(
+        api,
+        true,
+        format!(
+            "{chunks}{}data: [DONE]\n\n",
+            chunk(&json!({}), &finish.into())
+        ),
+    )
 }
 
 /// Returns a stream whose content comes in these pieces.
 fn stream(api: Api, pieces: &[&str], finish: &str) -> Case {
-    let deltas: Vec<_> = pieces.iter().map(|piece| json!({"content": piece})).collect();
+    let deltas: Vec<_> = pieces
+        .iter()
+        .map(|piece| json!({"content": piece}))
+        .collect();
     stream_of(api, &deltas, finish)
 }
 
 /// Returns a whole answer with this content.
 fn whole(api: Api, content: &str, finish: &str) -> Case {
-    let choice =
-        json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
+    let choice = json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
     let input = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
     case(api, false, input.to_string())
 }
@@ -55,7 +77,9 @@ fn whole(api: Api, content: &str, finish: &str) -> Case {
 /// Returns the data of an answer's events, except `[DONE]`.
 fn data(body: &str) -> impl Iterator<Item = Value> {
     let lines = body.lines().filter_map(|line| line.strip_prefix("data: "));
-    lines.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).expect("frames are JSON"))
+    lines
+        .filter(|data| *data != "[DONE]")
+        .map(|data| serde_json::from_str(data).expect("frames are JSON"))
 }
 
 /// Returns the frames of a chat stream after the role, each as one word with a prefix: `r:`easoning, `c:`ontent,
@@ -66,7 +90,10 @@ fn said(case: &Case) -> Vec<String> {
     assert!(answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
     let frames = data(&answer.body).filter(|chunk| chunk["choices"] != json!([]));
     let mut frames = frames.map(|chunk| chunk["choices"][0].clone());
-    assert_eq!(frames.next().unwrap()["delta"], json!({"role": "assistant"}));
+    assert_eq!(
+        frames.next().unwrap()["delta"],
+        json!({"role": "assistant"})
+    );
     frames.map(|choice| word(&choice)).collect()
 }
 
@@ -109,7 +136,12 @@ fn items(case: &Case) -> Vec<[String; 3]> {
         };
         [word("type"), word("status"), says]
     };
-    response["output"].as_array().unwrap().iter().map(item).collect()
+    response["output"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(item)
+        .collect()
 }
 
 #[test]
@@ -117,19 +149,36 @@ fn chat_frames_of_each_message() {
     for (pieces, finish, expected) in [
         // Each message keeps its kind; nothing is inserted between two, and the cuts stay.
         (
-            &["<|channel|>analysis<|message|>A", "B<|end|><|start|>assistant<|channel|>analysis<|message|>C"]
-                [..],
+            &[
+                "<|channel|>analysis<|message|>A",
+                "B<|end|><|start|>assistant<|channel|>analysis<|message|>C",
+            ][..],
             "stop",
             &["r:A", "r:B", "r:C", "stop"][..],
         ),
-        (&["<|channel|>commentary to=python<|message|>1+1<|call|>"], "stop", &["r:1+1", "stop"]),
         (
-            &["<|channel|>analysis to=browser.search code<|message|>{\"query\"", ":1}"],
+            &["<|channel|>commentary to=python<|message|>1+1<|call|>"],
+            "stop",
+            &["r:1+1", "stop"],
+        ),
+        (
+            &[
+                "<|channel|>analysis to=browser.search code<|message|>{\"query\"",
+                ":1}",
+            ],
             "length",
             &["r:{\"query\"", "r::1}", "length"],
         ),
-        (&["<|channel|>new<|message|>x<|end|>", "<|message|>y"], "stop", &["c:x", "c:y", "stop"]),
-        (&["<|start|>user<|message|>x<|end|><|channel|>final<|message|>y"], "stop", &["c:y", "stop"]),
+        (
+            &["<|channel|>new<|message|>x<|end|>", "<|message|>y"],
+            "stop",
+            &["c:x", "c:y", "stop"],
+        ),
+        (
+            &["<|start|>user<|message|>x<|end|><|channel|>final<|message|>y"],
+            "stop",
+            &["c:y", "stop"],
+        ),
         (
             &[
                 "<|start|>functions.f to=assistant<|channel|>commentary<|message|>x<|end|><|channel|>final<|message|>y",
@@ -146,12 +195,17 @@ fn chat_frames_of_each_message() {
             &["r:A", "c:B", "f0:f", "a0:{}", "tool_calls"],
         ),
         (
-            &["assistant<|channel|>analysis<|message|>A<|end|>assistant<|channel|>final<|message|>B"],
+            &[
+                "assistant<|channel|>analysis<|message|>A<|end|>assistant<|channel|>final<|message|>B",
+            ],
             "stop",
             &["r:A", "c:B", "stop"],
         ),
         (
-            &[" to=functions.f<|channel|>commentary json<|message|>{", "}<|call|>"],
+            &[
+                " to=functions.f<|channel|>commentary json<|message|>{",
+                "}<|call|>",
+            ],
             "tool_calls",
             &["f0:f", "a0:{}", "tool_calls"],
         ),
@@ -190,48 +244,103 @@ fn chat_frames_of_each_message() {
             &["f0:f", "a0:null", "f1:g", "a1:{\"a\":1}", "tool_calls"],
         ),
         // A text that the limit cuts goes out as far as it was written.
-        (&["<|channel|>commentary to=functions.f<|message|>{'a'"], "length", &["f0:f", "a0:{'a'", "length"]),
+        (
+            &["<|channel|>commentary to=functions.f<|message|>{'a'"],
+            "length",
+            &["f0:f", "a0:{'a'", "length"],
+        ),
         // The possible beginning of a marker is held, and becomes a separate frame.
-        (&["a <", "b and <|en", "d| x"], "stop", &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"]),
-        (&["<|channel|>final<|message|>x<", "|en", "d|>"], "stop", &["c:x", "stop"]),
-        (&["<|channel|>final<|message|>x<|e"], "length", &["c:x", "c:<|e", "length"]),
+        (
+            &["a <", "b and <|en", "d| x"],
+            "stop",
+            &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"],
+        ),
+        (
+            &["<|channel|>final<|message|>x<", "|en", "d|>"],
+            "stop",
+            &["c:x", "stop"],
+        ),
+        (
+            &["<|channel|>final<|message|>x<|e"],
+            "length",
+            &["c:x", "c:<|e", "length"],
+        ),
         // The possible beginning of a header is held.
         (&["a", " cat"], "stop", &["c:a", "c: cat", "stop"]),
         (&["assis", "tant"], "stop", &["c:assis", "c:tant", "stop"]),
-        (&[" ", "to=", "5"], "length", &["c: ", "c:to=", "c:5", "length"]),
-        (&["Hello<|channel|>final<|message|>x"], "stop", &["c:Hello", "c:x", "stop"]),
+        (
+            &[" ", "to=", "5"],
+            "length",
+            &["c: ", "c:to=", "c:5", "length"],
+        ),
+        (
+            &["Hello<|channel|>final<|message|>x"],
+            "stop",
+            &["c:Hello", "c:x", "stop"],
+        ),
         // Truncated text.
         (
             &["<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>fin"],
             "length",
             &["r:A", "length"],
         ),
-        (&["<|channel|>commentary to=functions.f<|message|>{\"a"], "length", &["f0:f", "a0:{\"a", "length"]),
-        // A header that ends too early: the rest of it is text.
-        (&["<|channel|>analysis We need<|end|><|channel|>final"], "stop", &["r:We need", "stop"]),
         (
-            &["<|channel|>commentary to=functions.f <|constrain|>", "{}<|call|>"],
+            &["<|channel|>commentary to=functions.f<|message|>{\"a"],
+            "length",
+            &["f0:f", "a0:{\"a", "length"],
+        ),
+        // A header that ends too early: the rest of it is text.
+        (
+            &["<|channel|>analysis We need<|end|><|channel|>final"],
+            "stop",
+            &["r:We need", "stop"],
+        ),
+        (
+            &[
+                "<|channel|>commentary to=functions.f <|constrain|>",
+                "{}<|call|>",
+            ],
             "stop",
             &["f0:f", "a0:{}", "tool_calls"],
         ),
-        (&["<|start|>assistant<|channel|>final Hi"], "stop", &["c:Hi", "stop"]),
-        (&["<|channel|>analysis A<|channel|>final<|message|>B"], "stop", &["r:A", "c:B", "stop"]),
+        (
+            &["<|start|>assistant<|channel|>final Hi"],
+            "stop",
+            &["c:Hi", "stop"],
+        ),
+        (
+            &["<|channel|>analysis A<|channel|>final<|message|>B"],
+            "stop",
+            &["r:A", "c:B", "stop"],
+        ),
         // Markers in wrong places.
         (
             &["<|channel|>final<|message|>x<|constrain|>y<|message|>z<|return|>\n"],
             "stop",
             &["c:x", "c:y", "c:z", "stop"],
         ),
-        (&["<|end|><|end|>\n<|start|>", "<|start|>"], "stop", &["stop"]),
+        (
+            &["<|end|><|end|>\n<|start|>", "<|start|>"],
+            "stop",
+            &["stop"],
+        ),
         (&[" \n"], "stop", &["c: \n", "stop"]),
         // Words that are not markers.
-        (&["analysisWe needassistantfinalHello"], "stop", &["c:analysisWe needassistantfinalHello", "stop"]),
+        (
+            &["analysisWe needassistantfinalHello"],
+            "stop",
+            &["c:analysisWe needassistantfinalHello", "stop"],
+        ),
     ] {
         let case = stream(Api::Chat, pieces, finish);
         assert_eq!(said(&case), expected, "{pieces:?}");
         let answer = case.run(&Cut::Whole);
         assert_eq!(case.run(&Cut::Bytes), answer, "{pieces:?}");
-        assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer, "{pieces:?} again");
+        assert_eq!(
+            case.fed_back(&answer.body).run(&Cut::Whole),
+            answer,
+            "{pieces:?} again"
+        );
     }
 }
 
@@ -241,24 +350,43 @@ fn whole_answers_say_the_same() {
     let answer = whole(Api::Chat, content, "stop").run(&Cut::Whole);
     let expected = r#"{"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"C","reasoning_content":"AB","reasoning":"AB","refusal":null,"annotations":[],"tool_calls":[{"id":"call_1_0_0","type":"function","function":{"name":"f","arguments":"{}"}}]},"logprobs":null,"finish_reason":"tool_calls"}]}"#;
     assert_eq!(answer.body, expected);
-    let cut = whole(Api::Chat, "<|channel|>analysis<|message|>A<|end|><|start|>assistant", "length");
+    let cut = whole(
+        Api::Chat,
+        "<|channel|>analysis<|message|>A<|end|><|start|>assistant",
+        "length",
+    );
     let answer: Value = serde_json::from_str(&cut.run(&Cut::Whole).body).unwrap();
     let choice = &answer["choices"][0];
     assert_eq!(choice["message"]["content"], Value::Null);
-    assert_eq!([&choice["message"]["reasoning_content"], &choice["finish_reason"]], ["A", "length"]);
+    assert_eq!(
+        [
+            &choice["message"]["reasoning_content"],
+            &choice["finish_reason"]
+        ],
+        ["A", "length"]
+    );
 }
 
 #[test]
 fn calls_of_tools_that_are_not_offered_are_text() {
     let call = |name: &str| {
-        format!("<|start|>assistant<|channel|>commentary to=functions.{name}<|message|>{{}}<|call|>")
+        format!(
+            "<|start|>assistant<|channel|>commentary to=functions.{name}<|message|>{{}}<|call|>"
+        )
     };
-    let pieces = [call("f"), call("g"), "<|channel|>analysis to=functions.g<|message|>{\"a\":1}".to_owned()];
+    let pieces = [
+        call("f"),
+        call("g"),
+        "<|channel|>analysis to=functions.g<|message|>{\"a\":1}".to_owned(),
+    ];
     let pieces: Vec<_> = pieces.iter().map(String::as_str).collect();
     let mut case = stream(Api::Chat, &pieces, "stop");
     case.request["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
     let answer = case.run(&Cut::Whole);
-    assert_eq!(said(&case), ["f0:f", "a0:{}", "c:{}", "r:{\"a\":1}", "tool_calls"]);
+    assert_eq!(
+        said(&case),
+        ["f0:f", "a0:{}", "c:{}", "r:{\"a\":1}", "tool_calls"]
+    );
     assert_eq!(case.run(&Cut::Bytes), answer);
 }
 
@@ -279,23 +407,31 @@ fn arguments_are_repaired_as_the_option_says() {
 #[test]
 fn text_is_unchanged_without_the_option() {
     let text = "<|channel|>analysis<|message|>A";
-    let off = Case { options: json!({}), ..stream(Api::Chat, &[text], "stop") };
+    let off = Case {
+        options: json!({}),
+        ..stream(Api::Chat, &[text], "stop")
+    };
     assert_eq!(said(&off), [&format!("c:{text}"), "stop"]);
     // A completions client gets the text unparsed.
     let input = format!(
         "data: {}\n\ndata: [DONE]\n\n",
         json!({"id": "cmpl-1", "choices": [{"index": 0, "text": text, "finish_reason": "stop"}]})
     );
-    let case = Case { upstream: Api::Completions, ..case(Api::Completions, true, input) };
-    assert_eq!(data(&case.run(&Cut::Whole).body).next().unwrap()["choices"][0]["text"], text);
+    let case = Case {
+        upstream: Api::Completions,
+        ..case(Api::Completions, true, input)
+    };
+    assert_eq!(
+        data(&case.run(&Cut::Whole).body).next().unwrap()["choices"][0]["text"],
+        text
+    );
 }
 
 /// An engine that sends reasoning or calls in their own fields has parsed the text, so the text stays unchanged.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
     let raw = "<|channel|>final<|message|>x";
-    let call =
-        json!({"tool_calls": [{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": "{}"}}]});
+    let call = json!({"tool_calls": [{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": "{}"}}]});
     for (deltas, expected) in [
         (
             vec![json!({"reasoning_content": "A"}), json!({"content": raw})],
@@ -303,7 +439,9 @@ fn an_engine_that_parses_is_left_alone() {
         ),
         (
             vec![json!({"content": "a"}), call, json!({"content": raw})],
-            ["c:a", "f0:f", "a0:{}", &format!("c:{raw}"), "tool_calls"].map(str::to_owned).to_vec(),
+            ["c:a", "f0:f", "a0:{}", &format!("c:{raw}"), "tool_calls"]
+                .map(str::to_owned)
+                .to_vec(),
         ),
         // Held text is not lost.
         (
@@ -312,7 +450,9 @@ fn an_engine_that_parses_is_left_alone() {
                 json!({"reasoning": "B"}),
                 json!({"content": "<|end|>"}),
             ],
-            ["r:A", "r:B", "c:<|end|>", "stop"].map(str::to_owned).to_vec(),
+            ["r:A", "r:B", "c:<|end|>", "stop"]
+                .map(str::to_owned)
+                .to_vec(),
         ),
         // Nulls and empty members have no effect.
         (
@@ -329,10 +469,10 @@ fn an_engine_that_parses_is_left_alone() {
     ] {
         let case = stream_of(Api::Chat, &deltas, "stop");
         if deltas.iter().any(|delta| delta.get("refusal").is_some()) {
-            let frames: Vec<_> =
-                data(&case.run(&Cut::Whole).body).map(|chunk| chunk["choices"][0]["delta"].clone()).collect();
-            let expected =
-                json!([{"role": "assistant"}, {"content": "x"}, {"content": "<"}, {"refusal": "no"}, {}]);
+            let frames: Vec<_> = data(&case.run(&Cut::Whole).body)
+                .map(|chunk| chunk["choices"][0]["delta"].clone())
+                .collect();
+            let expected = json!([{"role": "assistant"}, {"content": "x"}, {"content": "<"}, {"refusal": "no"}, {}]);
             assert_eq!(Value::from(frames), expected);
             continue;
         }
@@ -342,7 +482,8 @@ fn an_engine_that_parses_is_left_alone() {
 
 #[test]
 fn logprobs_stay_with_their_chunk() {
-    let entry = |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
+    let entry =
+        |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
     let chunks: String = ["<|channel|>", "final", "<|message|>", "x<|end|>y", "<", "b"]
         .iter()
         .map(|text| {
@@ -354,15 +495,26 @@ fn logprobs_stay_with_their_chunk() {
             )
         })
         .collect();
-    let input = format!("{chunks}{}data: [DONE]\n\n", chunk(&json!({}), &"stop".into()));
+    let input = format!(
+        "{chunks}{}data: [DONE]\n\n",
+        chunk(&json!({}), &"stop".into())
+    );
     let request = json!({"model": "m", "stream": true, "logprobs": true});
-    let case = Case { request, ..case(Api::Chat, true, input) };
+    let case = Case {
+        request,
+        ..case(Api::Chat, true, input)
+    };
     let frames: Vec<_> = data(&case.run(&Cut::Whole).body)
         .skip(1)
         .map(|chunk| {
             let choice = &chunk["choices"][0];
-            let tokens = choice["logprobs"]["content"].as_array().into_iter().flatten();
-            let tokens: Vec<_> = tokens.map(|entry| entry["token"].as_str().unwrap().to_owned()).collect();
+            let tokens = choice["logprobs"]["content"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            let tokens: Vec<_> = tokens
+                .map(|entry| entry["token"].as_str().unwrap().to_owned())
+                .collect();
             format!("{} {}", word(choice), tokens.join(","))
         })
         .collect();
@@ -383,7 +535,8 @@ fn logprobs_stay_with_their_chunk() {
 /// A whole answer has all its tokens at once; each message made from it has the logprobs of its own tokens.
 #[test]
 fn logprobs_of_a_whole_answer_are_those_of_the_stream() {
-    let entry = |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
+    let entry =
+        |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
     let tokens = [
         "<|channel|>",
         "analysis",
@@ -407,19 +560,37 @@ fn logprobs_of_a_whole_answer_are_those_of_the_stream() {
     let answer = |choice: Value| json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
     let chunks: String = tokens
         .iter()
-        .map(|token| format!("data: {}\n\n", answer(choice(&[token], "delta", &Value::Null))))
+        .map(|token| {
+            format!(
+                "data: {}\n\n",
+                answer(choice(&[token], "delta", &Value::Null))
+            )
+        })
         .collect();
     let end = chunk(&json!({}), &"stop".into());
     let streamed = Case {
         request: request(true),
-        ..case(Api::Responses, true, format!("{chunks}{end}data: [DONE]\n\n"))
+        ..case(
+            Api::Responses,
+            true,
+            format!("{chunks}{end}data: [DONE]\n\n"),
+        )
     };
-    let streamed = data(&streamed.run(&Cut::Whole).body).last().unwrap()["response"]["output"].clone();
+    let streamed =
+        data(&streamed.run(&Cut::Whole).body).last().unwrap()["response"]["output"].clone();
     let whole = answer(choice(&tokens, "message", &"stop".into())).to_string();
-    let whole = Case { request: request(false), ..case(Api::Responses, false, whole) };
+    let whole = Case {
+        request: request(false),
+        ..case(Api::Responses, false, whole)
+    };
     let whole: Value = serde_json::from_str(&whole.run(&Cut::Whole).body).unwrap();
-    let said = whole["output"][1]["content"][0]["logprobs"].as_array().unwrap();
-    let said: Vec<_> = said.iter().map(|entry| entry["token"].as_str().unwrap()).collect();
+    let said = whole["output"][1]["content"][0]["logprobs"]
+        .as_array()
+        .unwrap();
+    let said: Vec<_> = said
+        .iter()
+        .map(|entry| entry["token"].as_str().unwrap())
+        .collect();
     assert_eq!(said, ["Hel", "lo"]);
     assert_eq!(whole["output"], streamed);
 }
@@ -427,8 +598,12 @@ fn logprobs_of_a_whole_answer_are_those_of_the_stream() {
 #[test]
 fn no_reasoning_where_none_is_wanted() {
     let options = json!({"harmony": "text", "reasoning_field": "none"});
-    let text = "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>B";
-    let case = Case { options, ..stream(Api::Chat, &[text], "stop") };
+    let text =
+        "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>B";
+    let case = Case {
+        options,
+        ..stream(Api::Chat, &[text], "stop")
+    };
     assert_eq!(said(&case), ["c:B", "stop"]);
 }
 
@@ -436,11 +611,17 @@ fn no_reasoning_where_none_is_wanted() {
 fn several_choices_are_read_apart() {
     let one = |index: u32, text: &str| {
         let choice = json!({"index": index, "delta": {"content": text}, "finish_reason": null});
-        format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+        format!(
+            "data: {}\n\n",
+            json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+        )
     };
     let end = |index: u32| {
         let choice = json!({"index": index, "delta": {}, "finish_reason": "stop"});
-        format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+        format!(
+            "data: {}\n\n",
+            json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+        )
     };
     let input = [
         one(0, "<|channel|>analysis<|mess"),
@@ -452,26 +633,51 @@ fn several_choices_are_read_apart() {
         "data: [DONE]\n\n".to_owned(),
     ];
     let request = json!({"model": "m", "stream": true, "n": 2});
-    let case = Case { request, ..case(Api::Chat, true, input.concat()) };
+    let case = Case {
+        request,
+        ..case(Api::Chat, true, input.concat())
+    };
     let frames: Vec<_> = data(&case.run(&Cut::Whole).body)
         .filter(|chunk| chunk["choices"][0]["delta"].get("role").is_none())
-        .map(|chunk| format!("{} {}", chunk["choices"][0]["index"], word(&chunk["choices"][0])))
+        .map(|chunk| {
+            format!(
+                "{} {}",
+                chunk["choices"][0]["index"],
+                word(&chunk["choices"][0])
+            )
+        })
         .collect();
-    assert_eq!(frames, ["1 c:Hi ", "0 r:A", "0 stop", "1 c:<", "1 c:|", "1 stop"]);
+    assert_eq!(
+        frames,
+        ["1 c:Hi ", "0 r:A", "0 stop", "1 c:<", "1 c:|", "1 stop"]
+    );
 }
 
 /// Held text is sent before the error when a stream breaks off.
 #[test]
 fn what_was_held_is_said_before_an_error() {
-    let input = chunk(&json!({"content": "<|channel|>final<|message|>x <|"}), &Value::Null);
+    let input = chunk(
+        &json!({"content": "<|channel|>final<|message|>x <|"}),
+        &Value::Null,
+    );
     for (rest, ending) in [
         ("", Ending::Reset),
-        ("data: {\"error\":{\"message\":\"gone\",\"code\":500}}\n\n", Ending::Clean),
+        (
+            "data: {\"error\":{\"message\":\"gone\",\"code\":500}}\n\n",
+            Ending::Clean,
+        ),
         ("data: {\n\n", Ending::Clean),
     ] {
-        let case = Case { ending, ..case(Api::Chat, true, format!("{input}{rest}")) };
+        let case = Case {
+            ending,
+            ..case(Api::Chat, true, format!("{input}{rest}"))
+        };
         let body = case.run(&Cut::Whole).body;
-        let words: Vec<_> = data(&body).skip(1).take(2).map(|chunk| word(&chunk["choices"][0])).collect();
+        let words: Vec<_> = data(&body)
+            .skip(1)
+            .take(2)
+            .map(|chunk| word(&chunk["choices"][0]))
+            .collect();
         assert_eq!(words, ["c:x ", "c:<|"]);
         assert!(body.contains("event: error"), "{body}");
     }
@@ -486,16 +692,32 @@ fn nothing_grows_without_bounds() {
         ("<|channel|>analysis ", "<|message|>", "r:"),
         ("<|start|>assistant<|channel|>final to=", "", "c:"),
         ("to=", "", "c:"),
-        ("<|channel|>analysis to=browser.search<|message|>", "<|call|>", "r:"),
+        (
+            "<|channel|>analysis to=browser.search<|message|>",
+            "<|call|>",
+            "r:",
+        ),
     ] {
         let said = said(&stream(Api::Chat, &[start, &long, end], "stop"));
-        let text: String = said.iter().filter_map(|word| word.strip_prefix(expected)).collect();
-        let taken = if start.ends_with("final to=") { 900..1024 } else { 0..1 };
+        let text: String = said
+            .iter()
+            .filter_map(|word| word.strip_prefix(expected))
+            .collect();
+        let taken = if start.ends_with("final to=") {
+            900..1024
+        } else {
+            0..1
+        };
         let lost = long.len() - text.matches('x').count();
         assert!(taken.contains(&lost), "{start} loses {lost}");
     }
     let markers = "<|channel|>a<|constrain|>".repeat(10_000);
-    assert_eq!(said(&stream(Api::Chat, &[&markers], "length")).last().unwrap(), "length");
+    assert_eq!(
+        said(&stream(Api::Chat, &[&markers], "length"))
+            .last()
+            .unwrap(),
+        "length"
+    );
 }
 
 #[test]
@@ -564,8 +786,14 @@ fn native_responses_are_left_alone() {
         json!({"type": "response.output_text.delta", "item_id": "a", "output_index": 0, "content_index": 0, "delta": text}),
         json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "output": []}}),
     ];
-    let input = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    let case = Case { upstream: Api::Responses, ..case(Api::Responses, true, input) };
+    let input = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect();
+    let case = Case {
+        upstream: Api::Responses,
+        ..case(Api::Responses, true, input)
+    };
     assert_eq!(items(&case), [["message", "completed", text]]);
 }
 
@@ -573,11 +801,19 @@ fn native_responses_are_left_alone() {
 #[test]
 fn captured_text_of_sglang_is_parsed() {
     let parsed = |name: &str| {
-        let fixture = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name);
-        Case { options: json!({"harmony": "text"}), ..fixture.case }
+        let fixture = captures()
+            .into_iter()
+            .find(|fixture| fixture.case.name == name)
+            .expect(name);
+        Case {
+            options: json!({"harmony": "text"}),
+            ..fixture.case
+        }
     };
     let text = |said: &[String], kind: &str| -> String {
-        said.iter().filter_map(|word| word.strip_prefix(kind)).collect()
+        said.iter()
+            .filter_map(|word| word.strip_prefix(kind))
+            .collect()
     };
     let case = parsed("sglang/gptoss-markup-raw");
     let words = said(&case);
@@ -591,6 +827,9 @@ fn captured_text_of_sglang_is_parsed() {
     assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer);
     // Here the engine parsed the reasoning and sent it as such, so the rest stays unchanged.
     let case = parsed("sglang/gptoss-tool-role-raw-whole");
-    let off = Case { options: json!({}), ..case.clone() };
+    let off = Case {
+        options: json!({}),
+        ..case.clone()
+    };
     assert_eq!(case.run(&Cut::Whole), off.run(&Cut::Whole));
 }

@@ -59,7 +59,10 @@ fn vocabulary() -> Arc<Vocabulary> {
 fn said(option: &str, chunks: &[Value], finish: &str) -> Vec<String> {
     let case = stream(option, chunks, finish);
     let bodies = [case.input.len(), 7, 1].map(|size| run(&case, size));
-    assert!(bodies.iter().all(|body| *body == bodies[0]), "the cuts matter");
+    assert!(
+        bodies.iter().all(|body| *body == bodies[0]),
+        "the cuts matter"
+    );
     let frames = data(&bodies[0]).map(|chunk| chunk["choices"][0].clone());
     frames.skip(1).map(|choice| word(&choice)).collect()
 }
@@ -69,13 +72,19 @@ fn stream(option: &str, chunks: &[Value], finish: &str) -> Case {
     let frame = |choice: &Value| {
         let mut choice = choice.clone();
         choice["index"] = 0.into();
-        format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+        format!(
+            "data: {}\n\n",
+            json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]})
+        )
     };
     let mut input: String = chunks.iter().map(frame).collect();
     input += &frame(&json!({"delta": {}, "finish_reason": finish}));
     input += "data: [DONE]\n\n";
     let case = super::case(Api::Chat, true, input);
-    Case { options: json!({"harmony": option}), ..case }
+    Case {
+        options: json!({"harmony": option}),
+        ..case
+    }
 }
 
 fn run(case: &Case, size: usize) -> String {
@@ -83,8 +92,17 @@ fn run(case: &Case, size: usize) -> String {
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let route = Route::new(named("vllm").unwrap(), options, 1 << 20);
-    let route = Route { vocabulary: Some(vocabulary()), ..route };
-    let mut rewriter = Rewriter::new(shape(&ask, &route), Stamp { now: 7, ..Stamp::default() });
+    let route = Route {
+        vocabulary: Some(vocabulary()),
+        ..route
+    };
+    let mut rewriter = Rewriter::new(
+        shape(&ask, &route),
+        Stamp {
+            now: 7,
+            ..Stamp::default()
+        },
+    );
     let mut out = OutputBuffer::default();
     for read in case.input.chunks(size) {
         rewriter.push(read, &mut out);
@@ -111,15 +129,28 @@ fn markers_are_tokens() {
         chunk(" say <|end|>", &[6]),
         chunk("<|end|><|start|>assistant", &[END, START, 10]),
         chunk("<|channel|>commentary to", &[CHANNEL, 2]),
-        chunk("=functions.f <|constrain|>json<|message|>", &[3, CONSTRAIN, 4, MESSAGE]),
+        chunk(
+            "=functions.f <|constrain|>json<|message|>",
+            &[3, CONSTRAIN, 4, MESSAGE],
+        ),
         chunk("{\"a\":1}", &[7]),
         chunk("<|call|>", &[CALL]),
     ];
     // Text that could begin a marker has its own frame, so that the output, read again, gives the same.
-    let expected = ["r:We", "r: say ", "r:<|end|>", "f0:f", "a0:{\"a\":1}", "tool_calls"];
+    let expected = [
+        "r:We",
+        "r: say ",
+        "r:<|end|>",
+        "f0:f",
+        "a0:{\"a\":1}",
+        "tool_calls",
+    ];
     assert_eq!(said("tokens", &shown, "stop"), expected);
     // Parsed as text, the same characters end the message.
-    assert_eq!(said("text", &shown, "stop")[..3], ["r:We", "r: say ", "f0:f"]);
+    assert_eq!(
+        said("text", &shown, "stop")[..3],
+        ["r:We", "r: say ", "f0:f"]
+    );
     // An engine that hides special tokens: only the text differs.
     let concealed = [
         hidden(&[CHANNEL]),
@@ -147,31 +178,44 @@ fn characters_of_several_tokens() {
         chunk("<|return|>", &[RETURN]),
     ];
     // A chunk without text and tokens has no effect; half a character waits for the other half, or becomes U+FFFD.
-    assert_eq!(said("tokens", &halves, "stop").concat(), "c:éc:Wec:\u{fffd}stop");
+    assert_eq!(
+        said("tokens", &halves, "stop").concat(),
+        "c:éc:Wec:\u{fffd}stop"
+    );
 }
 
 /// The text is parsed if there are no tokens.
 #[test]
 fn the_text_is_read_where_there_are_no_tokens() {
-    let chunks = ["<|channel|>analysis<|message|>A<|end|>", "<|channel|>final<|message|>B"]
-        .map(|text| json!({"delta": {"content": text}, "token_ids": null}));
+    let chunks = [
+        "<|channel|>analysis<|message|>A<|end|>",
+        "<|channel|>final<|message|>B",
+    ]
+    .map(|text| json!({"delta": {"content": text}, "token_ids": null}));
     assert_eq!(said("tokens", &chunks, "stop"), ["r:A", "c:B", "stop"]);
     let case = stream("tokens", &chunks, "stop");
-    assert!(case.run(&Cut::Whole).body.contains("\"reasoning_content\":\"A\""), "also without a vocabulary");
+    assert!(
+        case.run(&Cut::Whole)
+            .body
+            .contains("\"reasoning_content\":\"A\""),
+        "also without a vocabulary"
+    );
 }
 
 /// An engine that parses hides the parsed text, but still sends its tokens.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
-    let call =
-        json!({"tool_calls": [{"index": 0, "id": "call_a", "function": {"name": "g", "arguments": "{}"}}]});
+    let call = json!({"tool_calls": [{"index": 0, "id": "call_a", "function": {"name": "g", "arguments": "{}"}}]});
     let chunks = [
         hidden(&[CHANNEL]),
         hidden(&[2, 3, MESSAGE]),
         json!({"delta": call, "token_ids": [7]}),
         hidden(&[CALL]),
     ];
-    assert_eq!(said("tokens", &chunks, "stop"), ["f0:g", "a0:{}", "tool_calls"]);
+    assert_eq!(
+        said("tokens", &chunks, "stop"),
+        ["f0:g", "a0:{}", "tool_calls"]
+    );
     let chunks = [
         hidden(&[CHANNEL]),
         hidden(&[0, MESSAGE]),

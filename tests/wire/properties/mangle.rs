@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 static POOL: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let captures = captures().into_iter().map(|fixture| fixture.case);
     let all = captures.chain(vectors().into_iter().map(|(case, _)| case));
-    all.filter(|case| case.status == 200 && case.input.len() < 6_000).collect()
+    all.filter(|case| case.status == 200 && case.input.len() < 6_000)
+        .collect()
 });
 
 /// Damage done to an input, on the level of bytes, digits or frames.
@@ -67,7 +68,9 @@ impl Harm {
                 input.splice(at..at, bytes.iter().copied());
             }
             Self::Digit(at, digit) => {
-                let digits: Vec<usize> = (0..input.len()).filter(|at| input[*at].is_ascii_digit()).collect();
+                let digits: Vec<usize> = (0..input.len())
+                    .filter(|at| input[*at].is_ascii_digit())
+                    .collect();
                 if !digits.is_empty() {
                     input[*at.get(&digits)] = *digit;
                 }
@@ -183,7 +186,12 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn ending() -> impl Strategy<Value = Ending> {
-    select(vec![Ending::Clean, Ending::Clean, Ending::Reset, Ending::Timeout])
+    select(vec![
+        Ending::Clean,
+        Ending::Clean,
+        Ending::Reset,
+        Ending::Timeout,
+    ])
 }
 
 fn engine() -> impl Strategy<Value = String> {
@@ -196,12 +204,18 @@ fn asked(case: &mut Case, stream: bool, usage: bool, logprobs: bool, n: Option<u
     request.insert("stream".to_owned(), json!(stream));
     request.remove("stream_options");
     if stream && usage {
-        let options =
-            json!({"include_usage": true, "continuous_usage_stats": logprobs, "include_obfuscation": true});
+        let options = json!({"include_usage": true, "continuous_usage_stats": logprobs, "include_obfuscation": true});
         request.insert("stream_options".to_owned(), options);
     }
     if logprobs {
-        request.insert("logprobs".to_owned(), if case.api == Api::Chat { json!(true) } else { json!(1) });
+        request.insert(
+            "logprobs".to_owned(),
+            if case.api == Api::Chat {
+                json!(true)
+            } else {
+                json!(1)
+            },
+        );
     }
     if let Some(n) = n {
         request.insert("n".to_owned(), json!(n));
@@ -210,15 +224,17 @@ fn asked(case: &mut Case, stream: bool, usage: bool, logprobs: bool, n: Option<u
 }
 
 fn options() -> impl Strategy<Value = Value> {
-    (slow::random::options(), any::<bool>(), any::<bool>()).prop_map(|(mut options, strict, padded)| {
-        if strict {
-            options["tool_call_ids"] = json!("strict");
-        }
-        if padded {
-            options["obfuscation"] = json!("on_request");
-        }
-        options
-    })
+    (slow::random::options(), any::<bool>(), any::<bool>()).prop_map(
+        |(mut options, strict, padded)| {
+            if strict {
+                options["tool_call_ids"] = json!("strict");
+            }
+            if padded {
+                options["obfuscation"] = json!("on_request");
+            }
+            options
+        },
+    )
 }
 
 /// Generates a fixture with up to five kinds of damage.
@@ -232,7 +248,12 @@ pub fn fixture() -> impl Strategy<Value = Case> {
     let settings = (options(), engine(), ending(), wishes);
     (any::<Index>(), vec(harm(), 0..6), settings).prop_map(
         |(at, harms, (options, engine, ending, wishes))| {
-            let mut case = Case { options, engine, ending, ..at.get(&POOL).clone() };
+            let mut case = Case {
+                options,
+                engine,
+                ending,
+                ..at.get(&POOL).clone()
+            };
             harms.iter().for_each(|harm| harm.apply(&mut case.input));
             asked(&mut case, wishes.0, wishes.1, wishes.2, wishes.3);
             case
@@ -246,14 +267,38 @@ pub fn bytes() -> impl Strategy<Value = Case> {
         1 => vec(any::<u8>(), 0..200),
         4 => vec(piece(), 0..40).prop_map(|pieces| pieces.concat()),
     ];
-    let settings = (options(), engine(), ending(), select(vec![Api::Chat, Api::Completions]));
-    (input, settings, any::<[bool; 4]>(), proptest::option::weighted(0.3, 1u8..4)).prop_map(
-        |(input, (options, engine, ending, api), [events, stream, usage, logprobs], n)| {
-            let request = json!({"model": "m"});
-            let case = Case { api, upstream: api, engine, request, options, ..Case::default() };
-            let mut case = Case { name: "bytes".to_owned(), input, events, ending, ..case };
-            asked(&mut case, stream, usage, logprobs, n);
-            case
-        },
+    let settings = (
+        options(),
+        engine(),
+        ending(),
+        select(vec![Api::Chat, Api::Completions]),
+    );
+    (
+        input,
+        settings,
+        any::<[bool; 4]>(),
+        proptest::option::weighted(0.3, 1u8..4),
     )
+        .prop_map(
+            |(input, (options, engine, ending, api), [events, stream, usage, logprobs], n)| {
+                let request = json!({"model": "m"});
+                let case = Case {
+                    api,
+                    upstream: api,
+                    engine,
+                    request,
+                    options,
+                    ..Case::default()
+                };
+                let mut case = Case {
+                    name: "bytes".to_owned(),
+                    input,
+                    events,
+                    ending,
+                    ..case
+                };
+                asked(&mut case, stream, usage, logprobs, n);
+                case
+            },
+        )
 }

@@ -12,7 +12,12 @@ fn rewriter(n: u32) -> Rewriter {
 
 fn rewriter_for(api: Api, n: u32) -> Rewriter {
     let request = json!({"model": "m", "stream": true, "n": n});
-    let case = Case { name: "memory".to_owned(), api, request, ..Case::default() };
+    let case = Case {
+        name: "memory".to_owned(),
+        api,
+        request,
+        ..Case::default()
+    };
     case.rewriter_within(LIMIT, false)
 }
 
@@ -50,7 +55,10 @@ fn held(n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> (u64, Option<String
 
 fn within(limit: usize, n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> Option<String> {
     let (most, code) = held(n, reads);
-    assert!(most <= limit as u64, "{most} bytes were held, {limit} are allowed ({code:?})");
+    assert!(
+        most <= limit as u64,
+        "{most} bytes were held, {limit} are allowed ({code:?})"
+    );
     code
 }
 
@@ -60,7 +68,13 @@ fn times(first: &str, read: &[u8], count: usize) -> impl Iterator<Item = Vec<u8>
 
 #[test]
 fn a_line_that_never_ends() {
-    for start in ["data: ", "data: {\"choices\":[{\"delta\":{\"content\":\"", ": ", "event: ", "x"] {
+    for start in [
+        "data: ",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"",
+        ": ",
+        "event: ",
+        "x",
+    ] {
         let code = within(2 * LIMIT, 1, times(start, &[b'x'; 16_384], 1_024));
         assert_eq!(code.as_deref(), Some("upstream_invalid_event"), "{start}");
     }
@@ -68,14 +82,20 @@ fn a_line_that_never_ends() {
 
 #[test]
 fn an_event_that_never_ends() {
-    let code = within(2 * LIMIT, 1, times("", b"data: [1,\ndata:\n: x\nid: 1\n", 400_000).skip(1));
+    let code = within(
+        2 * LIMIT,
+        1,
+        times("", b"data: [1,\ndata:\n: x\nid: 1\n", 400_000).skip(1),
+    );
     assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
 }
 
 #[test]
 fn a_frame_larger_than_allowed() {
-    let frame =
-        format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(LIMIT));
+    let frame = format!(
+        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+        "x".repeat(LIMIT)
+    );
     let code = within(2 * LIMIT, 1, [frame.into_bytes()]);
     assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
 }
@@ -95,9 +115,16 @@ fn one_call_without_end() {
 
 #[test]
 fn choices_nobody_asked_for() {
-    for index in ["1", "4294967295", "4294967296", "18446744073709551615", "-1"] {
-        let chunk =
-            format!("data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"x\"}}}}]}}\n\n");
+    for index in [
+        "1",
+        "4294967295",
+        "4294967296",
+        "18446744073709551615",
+        "-1",
+    ] {
+        let chunk = format!(
+            "data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"x\"}}}}]}}\n\n"
+        );
         let code = within(16_384, 1, times("", chunk.as_bytes(), 10).skip(1));
         assert_eq!(code.as_deref(), Some("upstream_invalid_event"), "{index}");
     }
@@ -112,7 +139,8 @@ fn huge_indices_of_calls() {
         let call = format!(
             "{{\"index\":{index},\"id\":\"c{index}\",\"function\":{{\"name\":\"f\",\"arguments\":\"{{}}\"}}}}"
         );
-        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n").into_bytes()
+        format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n")
+            .into_bytes()
     };
     let code = within(1 << 17, 1, (0..200).map(|at| chunk(u64::MAX - at)));
     assert_eq!(code.as_deref(), Some("upstream_incomplete"));
@@ -126,7 +154,10 @@ fn huge_indices_of_calls() {
 #[test]
 fn deep_nesting_is_refused_in_bounded_memory() {
     for open in ["[", "{\"a\":"] {
-        let frame = format!("data: {{\"choices\":[],\"usage\":null,\"deep\":{}\n\n", open.repeat(100_000));
+        let frame = format!(
+            "data: {{\"choices\":[],\"usage\":null,\"deep\":{}\n\n",
+            open.repeat(100_000)
+        );
         let code = within(2 * LIMIT, 1, [frame.into_bytes()]);
         assert_eq!(code.as_deref(), Some("upstream_invalid_event"));
     }
@@ -142,7 +173,11 @@ fn a_response_holds_its_output_once() {
         (r#"{"content":"PIECE"}"#, 4, "a message"),
         // In the content and in the summary.
         (r#"{"reasoning":"PIECE"}"#, 8, "reasoning"),
-        (r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"PIECE"}}]}"#, 3, "a call"),
+        (
+            r#"{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"PIECE"}}]}"#,
+            3,
+            "a call",
+        ),
     ] {
         let chunk = |delta: &str, finish: &str| {
             format!(
@@ -153,7 +188,8 @@ fn a_response_holds_its_output_once() {
         let end = chunk("{}", "\"stop\"") + "data: [DONE]\n\n";
         for pieces in [1, 15, 520, 2_100, 8_192] {
             let said = (pieces * PIECE) as i64;
-            let (mut rewriter, mut out) = (rewriter_for(Api::Responses, 1), OutputBuffer::default());
+            let (mut rewriter, mut out) =
+                (rewriter_for(Api::Responses, 1), OutputBuffer::default());
             let mut held = 0;
             let mut push =
                 |bytes: &str, out: &mut OutputBuffer, client: &mut dyn FnMut(&mut OutputBuffer)| {
@@ -161,22 +197,38 @@ fn a_response_holds_its_output_once() {
                         rewriter.push(bytes.as_bytes(), out);
                     });
                     let most = held + info.bytes_max as i64;
-                    assert!(most <= said + BESIDES, "{what}: {most} bytes at a time for {said}");
-                    held += info.bytes_current + allocation_counter::measure(|| client(out)).bytes_current;
+                    assert!(
+                        most <= said + BESIDES,
+                        "{what}: {most} bytes at a time for {said}"
+                    );
+                    held += info.bytes_current
+                        + allocation_counter::measure(|| client(out)).bytes_current;
                 };
             for _ in 0..pieces {
                 push(&read, &mut out, &mut |out| {
-                    assert!((PIECE..8 * PIECE).contains(&out.take().len()), "every piece goes on at once");
+                    assert!(
+                        (PIECE..8 * PIECE).contains(&out.take().len()),
+                        "every piece goes on at once"
+                    );
                 });
             }
             push(&end, &mut out, &mut |_| {});
-            assert!(out.len() as i64 > times * said, "{what}: the end says it {times} times over");
-            assert!(held >= said && held <= said + BESIDES, "{what}: {held} bytes for {said}");
+            assert!(
+                out.len() as i64 > times * said,
+                "{what}: the end says it {times} times over"
+            );
+            assert!(
+                held >= said && held <= said + BESIDES,
+                "{what}: {held} bytes for {said}"
+            );
             let mut told = 0;
             while !out.is_empty() {
                 told += out.take().iter().filter(|byte| **byte == b'x').count();
             }
-            assert!((times * said..times * said + 100).contains(&(told as i64)), "{what}: {told} of {said}");
+            assert!(
+                (times * said..times * said + 100).contains(&(told as i64)),
+                "{what}: {told} of {said}"
+            );
         }
     }
 }

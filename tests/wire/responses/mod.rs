@@ -21,18 +21,32 @@ fn check(case: &Case, wrong: &mut Vec<String>) {
 }
 
 fn none(wrong: &[String]) {
-    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Converts a chat case into one with a Responses client.
 fn of_chat(case: &Case, options: Value) -> Case {
     let stream = case.streams();
-    Case { api: Api::Responses, request: json!({"stream": stream}), options, ..case.clone() }
+    Case {
+        api: Api::Responses,
+        request: json!({"stream": stream}),
+        options,
+        ..case.clone()
+    }
 }
 
 fn chats() -> impl Iterator<Item = Case> {
-    let asked_once = |case: &Case| case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1;
-    captures().into_iter().map(|fixture| fixture.case).filter(asked_once)
+    let asked_once =
+        |case: &Case| case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1;
+    captures()
+        .into_iter()
+        .map(|fixture| fixture.case)
+        .filter(asked_once)
 }
 
 /// Reasoning is hidden if the client says so by the member of Chat Completions.
@@ -42,7 +56,12 @@ fn reasoning_is_left_out_where_the_client_says_so() {
     for case in chats().map(|case| of_chat(&case, json!({}))) {
         let kinds = |case: &Case| -> Option<Vec<String>> {
             let output = object(case)?["output"].as_array()?.clone();
-            Some(output.iter().map(|item| item["type"].as_str().unwrap_or_default().to_owned()).collect())
+            Some(
+                output
+                    .iter()
+                    .map(|item| item["type"].as_str().unwrap_or_default().to_owned())
+                    .collect(),
+            )
         };
         let says = |include: bool| {
             let mut case = case.clone();
@@ -77,7 +96,9 @@ fn events_of_the_engines_own_answers() {
             check(&case, &mut wrong);
         }
     }
-    response_vectors().iter().for_each(|(case, _)| check(case, &mut wrong));
+    response_vectors()
+        .iter()
+        .for_each(|(case, _)| check(case, &mut wrong));
     none(&wrong);
 }
 
@@ -85,7 +106,12 @@ fn events_of_the_engines_own_answers() {
 fn events_of_chat_answers() {
     let mut wrong = Vec::new();
     for options in OPTIONS {
-        chats().for_each(|case| check(&of_chat(&case, serde_json::from_str(options).unwrap()), &mut wrong));
+        chats().for_each(|case| {
+            check(
+                &of_chat(&case, serde_json::from_str(options).unwrap()),
+                &mut wrong,
+            )
+        });
     }
     none(&wrong);
 }
@@ -96,14 +122,19 @@ fn canonical_events_stay() {
     let mut wrong = Vec::new();
     for options in OPTIONS {
         let options: Value = serde_json::from_str(options).unwrap();
-        let own = responses().into_iter().map(|fixture| Case { options: options.clone(), ..fixture.case });
+        let own = responses().into_iter().map(|fixture| Case {
+            options: options.clone(),
+            ..fixture.case
+        });
         for case in own.chain(chats().map(|case| of_chat(&case, options.clone()))) {
             let answer = case.run(&Cut::Whole);
             let again = case.fed_back(&answer.body).run(&Cut::Whole);
             if answer.status == 200 && again != answer {
                 let lines = answer.body.lines().zip(again.body.lines());
-                let (first, second) =
-                    lines.into_iter().find(|(first, second)| first != second).unwrap_or_default();
+                let (first, second) = lines
+                    .into_iter()
+                    .find(|(first, second)| first != second)
+                    .unwrap_or_default();
                 wrong.push(format!("{} {options}\n  {first}\n  {second}", case.name));
             }
         }
@@ -113,12 +144,21 @@ fn canonical_events_stay() {
 
 /// Returns the object at the end of a stream, or the whole object, without members that differ between answers.
 fn object(case: &Case) -> Option<Value> {
-    let Answer { status: 200, body } = case.run(&Cut::Whole) else { return None };
+    let Answer { status: 200, body } = case.run(&Cut::Whole) else {
+        return None;
+    };
     let mut object = match BodyForm::of(body.as_bytes()[0], false) {
         Some(BodyForm::Events) => fold(&body).unwrap(),
         _ => serde_json::from_str(&body).unwrap(),
     };
-    for key in ["id", "created_at", "completed_at", "usage", "temperature", "top_p"] {
+    for key in [
+        "id",
+        "created_at",
+        "completed_at",
+        "usage",
+        "temperature",
+        "top_p",
+    ] {
         object.as_object_mut().unwrap().remove(key);
     }
     for item in object["output"].as_array_mut().unwrap() {
@@ -135,14 +175,27 @@ fn streamed_and_whole_agree() {
     let all = responses();
     let mut pairs = 0;
     for whole in &all {
-        let Some(name) = whole.case.name.strip_suffix("-whole") else { continue };
-        let Some(streamed) = all.iter().find(|fixture| fixture.case.name == name) else { continue };
-        let (mut streamed, mut whole) = (object(&streamed.case).unwrap(), object(&whole.case).unwrap());
+        let Some(name) = whole.case.name.strip_suffix("-whole") else {
+            continue;
+        };
+        let Some(streamed) = all.iter().find(|fixture| fixture.case.name == name) else {
+            continue;
+        };
+        let (mut streamed, mut whole) = (
+            object(&streamed.case).unwrap(),
+            object(&whole.case).unwrap(),
+        );
         // vLLM sends the line ends between reasoning and a call only in the stream, LMDeploy in both forms.
-        let blank =
-            |item: &Value| item["content"][0]["text"].as_str().is_some_and(|text| text.trim().is_empty());
+        let blank = |item: &Value| {
+            item["content"][0]["text"]
+                .as_str()
+                .is_some_and(|text| text.trim().is_empty())
+        };
         for object in [&mut streamed, &mut whole] {
-            object["output"].as_array_mut().unwrap().retain(|item| item["type"] != "message" || !blank(item));
+            object["output"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|item| item["type"] != "message" || !blank(item));
         }
         assert_eq!(streamed, whole, "{name}");
         pairs += 1;
@@ -154,8 +207,13 @@ fn streamed_and_whole_agree() {
 #[test]
 fn one_object_becomes_events() {
     let mut seen = 0;
-    for fixture in responses().into_iter().filter(|fixture| !fixture.case.events) {
-        let Some(whole) = object(&fixture.case) else { continue };
+    for fixture in responses()
+        .into_iter()
+        .filter(|fixture| !fixture.case.events)
+    {
+        let Some(whole) = object(&fixture.case) else {
+            continue;
+        };
         let mut streamed = fixture.case.clone();
         streamed.request["stream"] = json!(true);
         assert_eq!(object(&streamed).unwrap(), whole, "{}", streamed.name);
@@ -166,9 +224,18 @@ fn one_object_becomes_events() {
 
 /// Returns an engine's stream of these events.
 fn engine(events: &[Value]) -> Case {
-    let input = events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>().into_bytes();
+    let input = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect::<String>()
+        .into_bytes();
     let request = json!({"stream": true});
-    Case { input, request, ..response_vectors().remove(0).0 }.upstream_of(Api::Responses)
+    Case {
+        input,
+        request,
+        ..response_vectors().remove(0).0
+    }
+    .upstream_of(Api::Responses)
 }
 
 /// Returns the object that a stream of these events ends with, after checking that it is canonical.
@@ -181,16 +248,25 @@ fn final_object(events: &[Value]) -> Value {
 
 fn ev(kind: &str, more: Value) -> Value {
     let mut event = json!({"type": format!("response.{kind}")});
-    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    event
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     event
 }
 
 fn created() -> Value {
-    ev("created", json!({"response": {"id": "resp_1", "created_at": 5.0, "model": "m"}}))
+    ev(
+        "created",
+        json!({"response": {"id": "resp_1", "created_at": 5.0, "model": "m"}}),
+    )
 }
 
 fn completed(output: Value) -> Value {
-    ev("completed", json!({"response": {"id": "resp_1", "status": "completed", "output": output}}))
+    ev(
+        "completed",
+        json!({"response": {"id": "resp_1", "status": "completed", "output": output}}),
+    )
 }
 
 /// Arguments of a chat engine's call, split into the part before other output begins and the part after it.
@@ -207,7 +283,8 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
         // The call has ended: an item that is done takes no more arguments.
         (r#"{"a":1}"#, r#", "b""#, r#"{"a":1}"#),
     ] {
-        let call = json!([{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": before}}]);
+        let call =
+            json!([{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": before}}]);
         let rest = json!([{"index": 0, "function": {"arguments": behind}}]);
         let chunks = [
             chunk(json!({"tool_calls": call}), Value::Null),
@@ -216,10 +293,18 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
             chunk(json!({}), json!("tool_calls")),
         ];
         // Other engines are known to send arguments twice, and the repetition is dropped.
-        let case = Case { engine: "generic".into(), ..engine(&chunks).upstream_of(Api::Chat) };
+        let case = Case {
+            engine: "generic".into(),
+            ..engine(&chunks).upstream_of(Api::Chat)
+        };
         let object = object(&case).unwrap();
-        let [call, message] = &object["output"].as_array().unwrap()[..] else { panic!("{object}") };
-        assert_eq!((&call["arguments"], &message["content"][0]["text"]), (&json!(all), &json!("text")));
+        let [call, message] = &object["output"].as_array().unwrap()[..] else {
+            panic!("{object}")
+        };
+        assert_eq!(
+            (&call["arguments"], &message["content"][0]["text"]),
+            (&json!(all), &json!("text"))
+        );
     }
 }
 
@@ -227,15 +312,28 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
 #[test]
 fn foreign_items_pass() {
     let call = |status: &str| json!({"type": "code_interpreter_call", "code": "1", "id": "x", "status": status, "output_index": 7});
-    let search = json!({"id": "y", "action": {"type": "search", "query": "q"}, "type": "web_search_call"});
+    let search =
+        json!({"id": "y", "action": {"type": "search", "query": "q"}, "type": "web_search_call"});
     let events = [
         created(),
-        ev("output_item.added", json!({"output_index": 3, "item": call("in_progress")})),
-        ev("code_interpreter_call.in_progress", json!({"item_id": "x", "output_index": 3, "more": 1})),
-        ev("code_interpreter_call_code.delta", json!({"item_id": "x", "delta": "1", "sequence_number": -1})),
+        ev(
+            "output_item.added",
+            json!({"output_index": 3, "item": call("in_progress")}),
+        ),
+        ev(
+            "code_interpreter_call.in_progress",
+            json!({"item_id": "x", "output_index": 3, "more": 1}),
+        ),
+        ev(
+            "code_interpreter_call_code.delta",
+            json!({"item_id": "x", "delta": "1", "sequence_number": -1}),
+        ),
         ev("code_interpreter_call.dreaming", json!({"item_id": "x"})),
         ev("image_generation_call.generating", json!({"item_id": "z"})),
-        ev("output_item.done", json!({"output_index": 3, "item": call("completed")})),
+        ev(
+            "output_item.done",
+            json!({"output_index": 3, "item": call("completed")}),
+        ),
         ev("output_text.delta", json!({"item_id": "m", "delta": "a"})),
         completed(
             json!([call("completed"), {"type": "message", "content": [{"type": "output_text", "text": "a"}]}, search]),
@@ -257,42 +355,81 @@ fn foreign_items_pass() {
         ("image_generation_call.generating", 0),
         ("web_search_call.searching", 1),
     ] {
-        assert_eq!(body.matches(&format!("event: response.{kind}\n")).count(), times, "{kind}");
+        assert_eq!(
+            body.matches(&format!("event: response.{kind}\n")).count(),
+            times,
+            "{kind}"
+        );
     }
 }
 
 /// Text that an engine sends late, twice or in another form reaches the client once.
 #[test]
 fn every_text_is_told_once() {
-    let text = |text: &str| json!({"type": "message", "content": [{"type": "output_text", "text": text}]});
+    let text =
+        |text: &str| json!({"type": "message", "content": [{"type": "output_text", "text": text}]});
     let call = |id: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": arguments});
     let added = |item: Value| ev("output_item.added", json!({"item": item}));
     let done = |item: Value| ev("output_item.done", json!({"item": item}));
-    let message = |events: &[Value]| final_object(events)["output"][0]["content"][0]["text"].clone();
+    let message =
+        |events: &[Value]| final_object(events)["output"][0]["content"][0]["text"].clone();
     let calls = |events: &[Value]| {
         let told = final_object(events);
         let of = |item: &Value| {
-            format!("{}={}", item["call_id"].as_str().unwrap(), item["arguments"].as_str().unwrap())
+            format!(
+                "{}={}",
+                item["call_id"].as_str().unwrap(),
+                item["arguments"].as_str().unwrap()
+            )
         };
-        told["output"].as_array().unwrap().iter().map(of).collect::<Vec<_>>().join(" ")
+        told["output"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(of)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let delta = ev("output_text.delta", json!({"delta": "a"}));
     let none = completed(json!([]));
     // The rest of a text, in each of the places that hold all of it.
     for whole in [
         ev("output_text.done", json!({"text": "ab"})),
-        ev("content_part.done", json!({"part": {"type": "output_text", "text": "ab"}})),
+        ev(
+            "content_part.done",
+            json!({"part": {"type": "output_text", "text": "ab"}}),
+        ),
         done(text("ab")),
         completed(json!([text("ab")])),
     ] {
-        assert_eq!(message(&[created(), delta.clone(), whole.clone(), none.clone()]), "ab", "{whole}");
-        assert_eq!(message(&[created(), whole.clone(), none.clone()]), "ab", "{whole}");
+        assert_eq!(
+            message(&[created(), delta.clone(), whole.clone(), none.clone()]),
+            "ab",
+            "{whole}"
+        );
+        assert_eq!(
+            message(&[created(), whole.clone(), none.clone()]),
+            "ab",
+            "{whole}"
+        );
     }
     // A text that is done is not extended, whatever the final object has.
-    assert_eq!(message(&[created(), delta, done(text("a")), completed(json!([text("ax")]))]), "a");
+    assert_eq!(
+        message(&[
+            created(),
+            delta,
+            done(text("a")),
+            completed(json!([text("ax")]))
+        ]),
+        "a"
+    );
     // Two interleaved calls, then one without an `added` event, and one only in the final object.
-    let piece =
-        |id: &str, delta: &str| ev("function_call_arguments.delta", json!({"item_id": id, "delta": delta}));
+    let piece = |id: &str, delta: &str| {
+        ev(
+            "function_call_arguments.delta",
+            json!({"item_id": id, "delta": delta}),
+        )
+    };
     let begin = |id: &str, call_id: &str| {
         let mut item = call(call_id, "");
         item["id"] = json!(id);
@@ -341,18 +478,28 @@ fn nothing_that_is_modelled_is_lost() {
         {"id": "ctc_1_3", "type": "custom_tool_call", "status": "completed", "call_id": "c", "name": "p", "input": "{}{} x"},
         {"id": "fc_1_4", "type": "function_call", "status": "completed", "call_id": "d", "name": "f", "namespace": "n", "arguments": "{\"a\":1}"},
     ]);
-    assert_eq!(final_object(&[created(), completed(output)])["output"], expected);
+    assert_eq!(
+        final_object(&[created(), completed(output)])["output"],
+        expected
+    );
 }
 
 /// Encrypted reasoning in a separate event belongs to the open item, or to one that has ended.
 #[test]
 fn encrypted_reasoning_may_come_late() {
     let delta = ev("reasoning_text.delta", json!({"delta": "r"}));
-    let context = ev("additional_context", json!({"context": {"reasoning.encrypted_content": "e"}}));
-    let done = ev("output_item.done", json!({"item": {"type": "reasoning", "content": [{"text": "r"}]}}));
-    for events in
-        [[created(), delta.clone(), context.clone(), done.clone()], [created(), delta, done, context]]
-    {
+    let context = ev(
+        "additional_context",
+        json!({"context": {"reasoning.encrypted_content": "e"}}),
+    );
+    let done = ev(
+        "output_item.done",
+        json!({"item": {"type": "reasoning", "content": [{"text": "r"}]}}),
+    );
+    for events in [
+        [created(), delta.clone(), context.clone(), done.clone()],
+        [created(), delta, done, context],
+    ] {
         let told = final_object(&[&events[..], &[completed(json!([]))]].concat());
         assert_eq!(told["output"][0]["encrypted_content"], "e");
         assert_eq!(told["output"].as_array().unwrap().len(), 1);
@@ -362,42 +509,84 @@ fn encrypted_reasoning_may_come_late() {
 /// Final events of an engine's answer, and the status that each results in.
 #[test]
 fn ends_are_told_as_they_are() {
-    let end = |kind: &str, response: Value| vec![created(), ev(kind, json!({"response": response}))];
-    let limit = json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}});
-    let filter = json!({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}});
+    let end =
+        |kind: &str, response: Value| vec![created(), ev(kind, json!({"response": response}))];
+    let limit =
+        json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}});
+    let filter =
+        json!({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}});
     let failed = json!({"status": "failed", "error": {"code": "server_error", "message": "no"}});
-    let error = json!({"type": "error", "code": "rate_limit_exceeded", "message": "slow", "param": null});
+    let error =
+        json!({"type": "error", "code": "rate_limit_exceeded", "message": "slow", "param": null});
     for (events, status, reason) in [
-        (end("completed", json!({"status": "completed"})), "completed", Value::Null),
-        (end("completed", limit.clone()), "incomplete", json!("max_output_tokens")),
-        (end("incomplete", limit), "incomplete", json!("max_output_tokens")),
-        (end("incomplete", filter), "incomplete", json!("content_filter")),
+        (
+            end("completed", json!({"status": "completed"})),
+            "completed",
+            Value::Null,
+        ),
+        (
+            end("completed", limit.clone()),
+            "incomplete",
+            json!("max_output_tokens"),
+        ),
+        (
+            end("incomplete", limit),
+            "incomplete",
+            json!("max_output_tokens"),
+        ),
+        (
+            end("incomplete", filter),
+            "incomplete",
+            json!("content_filter"),
+        ),
         (end("failed", failed), "failed", json!("server_error")),
-        (end("completed", json!({"status": "cancelled"})), "failed", json!("server_error")),
-        (vec![created(), error], "failed", json!("rate_limit_exceeded")),
+        (
+            end("completed", json!({"status": "cancelled"})),
+            "failed",
+            json!("server_error"),
+        ),
+        (
+            vec![created(), error],
+            "failed",
+            json!("rate_limit_exceeded"),
+        ),
         (vec![created()], "failed", json!("server_error")),
     ] {
         let told = final_object(&events);
         assert_eq!(told["status"], status, "{events:?}");
-        let why = told["incomplete_details"]["reason"].as_str().or_else(|| told["error"]["code"].as_str());
+        let why = told["incomplete_details"]["reason"]
+            .as_str()
+            .or_else(|| told["error"]["code"].as_str());
         assert_eq!(json!(why), reason, "{events:?}");
     }
 }
 
 /// Generates the events of an engine's answer in random order, some twice, some missing, some damaged.
 fn shuffled() -> impl Strategy<Value = Case> {
-    let all: Vec<Case> =
-        responses().into_iter().map(|fixture| fixture.case).filter(|case| case.events).collect();
+    let all: Vec<Case> = responses()
+        .into_iter()
+        .map(|fixture| fixture.case)
+        .filter(|case| case.events)
+        .collect();
     let picks = proptest::collection::vec((any::<prop::sample::Index>(), 0u8..12), 0..24);
     let spoilt = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (prop::sample::select(all), picks, spoilt, 0usize..OPTIONS.len()).prop_map(
-        |(case, picks, spoilt, options)| {
+    (
+        prop::sample::select(all),
+        picks,
+        spoilt,
+        0usize..OPTIONS.len(),
+    )
+        .prop_map(|(case, picks, spoilt, options)| {
             let events: Vec<&[u8]> = split(&case.input);
             let mut input = Vec::new();
             let mut next = 0;
             for (index, turn) in picks {
                 // Most events stay in order.
-                next = if turn == 0 { index.index(events.len()) } else { next + 1 };
+                next = if turn == 0 {
+                    index.index(events.len())
+                } else {
+                    next + 1
+                };
                 input.extend_from_slice(events[next % events.len()]);
                 if turn == 1 {
                     input.extend_from_slice(events[next % events.len()]);
@@ -408,9 +597,12 @@ fn shuffled() -> impl Strategy<Value = Case> {
                 let at = index.index(input.len());
                 input[at] = byte;
             }
-            Case { input, options: serde_json::from_str(OPTIONS[options]).unwrap(), ..case }
-        },
-    )
+            Case {
+                input,
+                options: serde_json::from_str(OPTIONS[options]).unwrap(),
+                ..case
+            }
+        })
 }
 
 /// Generates events of every type in random order, for items of which some share their ids.
@@ -418,8 +610,14 @@ fn invented() -> impl Strategy<Value = Case> {
     let picks = proptest::collection::vec(any::<prop::sample::Index>(), 0..14);
     (picks, 0usize..OPTIONS.len()).prop_map(|(picks, options)| {
         let pool = pool();
-        let events: Vec<Value> = picks.iter().map(|index| pool[index.index(pool.len())].clone()).collect();
-        Case { options: serde_json::from_str(OPTIONS[options]).unwrap(), ..engine(&events) }
+        let events: Vec<Value> = picks
+            .iter()
+            .map(|index| pool[index.index(pool.len())].clone())
+            .collect();
+        Case {
+            options: serde_json::from_str(OPTIONS[options]).unwrap(),
+            ..engine(&events)
+        }
     })
 }
 
@@ -445,8 +643,14 @@ fn pool() -> Vec<Value> {
             "tool_call.delta",
             json!({"delta": {"content": [{"type": "tool_call", "id": "c", "name": "f", "arguments": "{}"}]}}),
         ),
-        ev("failed", json!({"response": {"status": "failed", "output": items}})),
-        ev("incomplete", json!({"response": {"status": "incomplete", "output": items}})),
+        ev(
+            "failed",
+            json!({"response": {"status": "failed", "output": items}}),
+        ),
+        ev(
+            "incomplete",
+            json!({"response": {"status": "incomplete", "output": items}}),
+        ),
     ];
     for count in [0, 1, 3, items.len()] {
         pool.push(completed(json!(items[..count])));
@@ -469,17 +673,29 @@ fn pool() -> Vec<Value> {
             "custom_tool_call_input",
             "mcp_call_arguments",
         ] {
-            pool.push(ev(&format!("{stem}.delta"), json!({"item_id": id, "delta": "a"})));
+            pool.push(ev(
+                &format!("{stem}.delta"),
+                json!({"item_id": id, "delta": "a"}),
+            ));
             pool.push(ev(
                 &format!("{stem}.done"),
                 json!({"item_id": id, "text": "ab", "refusal": "ab", "arguments": "ab", "name": "f"}),
             ));
         }
         for part in parts.as_array().unwrap() {
-            pool.push(ev("content_part.added", json!({"item_id": id, "part": part})));
-            pool.push(ev("content_part.done", json!({"item_id": id, "part": part})));
+            pool.push(ev(
+                "content_part.added",
+                json!({"item_id": id, "part": part}),
+            ));
+            pool.push(ev(
+                "content_part.done",
+                json!({"item_id": id, "part": part}),
+            ));
         }
-        pool.push(ev("output_text.annotation.added", json!({"item_id": id, "annotation": {"n": 2}})));
+        pool.push(ev(
+            "output_text.annotation.added",
+            json!({"item_id": id, "annotation": {"n": 2}}),
+        ));
         pool.push(ev("web_search_call.searching", json!({"item_id": id})));
     }
     pool
@@ -518,7 +734,12 @@ fn stays(case: &Case) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     let again = case.fed_back(&answer.body).run(&Cut::Whole);
     match answer.status == 200 && again != answer {
-        true => Err(format!("{}\n{}\n{}", case.input.escape_ascii(), answer.body, again.body)),
+        true => Err(format!(
+            "{}\n{}\n{}",
+            case.input.escape_ascii(),
+            answer.body,
+            again.body
+        )),
         false => Ok(()),
     }
 }

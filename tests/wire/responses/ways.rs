@@ -56,9 +56,20 @@ impl ModelAnswer {
             json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 5, "model": "m",
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
         };
-        let mut chunks = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
-        chunks.extend(self.thoughts.iter().map(|text| chunk(json!({"reasoning": text}), Value::Null)));
-        chunks.extend(self.text.iter().map(|text| chunk(json!({"content": text}), Value::Null)));
+        let mut chunks = vec![chunk(
+            json!({"role": "assistant", "content": ""}),
+            Value::Null,
+        )];
+        chunks.extend(
+            self.thoughts
+                .iter()
+                .map(|text| chunk(json!({"reasoning": text}), Value::Null)),
+        );
+        chunks.extend(
+            self.text
+                .iter()
+                .map(|text| chunk(json!({"content": text}), Value::Null)),
+        );
         for (at, call) in self.calls.iter().enumerate() {
             let header = json!([{"index": at, "id": format!("call_{at}"), "type": "function",
                 "function": {"name": format!("f{at}"), "arguments": ""}}]);
@@ -72,7 +83,11 @@ impl ModelAnswer {
         chunks.push(json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 5, "model": "m",
             "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 9, "total_tokens": 16,
                 "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}}));
-        chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect::<String>() + "data: [DONE]\n\n"
+        chunks
+            .iter()
+            .map(|chunk| format!("data: {chunk}\n\n"))
+            .collect::<String>()
+            + "data: [DONE]\n\n"
     }
 
     fn chat_whole(&self) -> String {
@@ -90,8 +105,13 @@ impl ModelAnswer {
     /// Returns the items of the final object.
     fn output(&self, teller: EngineShape) -> Vec<Value> {
         let mut output = Vec::new();
-        let id =
-            |at: usize| if teller == EngineShape::Plain { format!("i{at}") } else { format!("late{at}") };
+        let id = |at: usize| {
+            if teller == EngineShape::Plain {
+                format!("i{at}")
+            } else {
+                format!("late{at}")
+            }
+        };
         if !self.thoughts.is_empty() {
             output.push(json!({"id": id(0), "type": "reasoning", "summary": [], "encrypted_content": null,
                 "content": [{"type": "reasoning_text", "text": self.thoughts.concat()}], "status": null}));
@@ -121,9 +141,17 @@ impl ModelAnswer {
     }
 
     fn native(&self, teller: EngineShape) -> String {
-        let mut out = NativeEvents { teller, events: Vec::new(), items: 0, parts: 0 };
+        let mut out = NativeEvents {
+            teller,
+            events: Vec::new(),
+            items: 0,
+            parts: 0,
+        };
         for kind in ["created", "in_progress"] {
-            out.say(kind, json!({"response": self.object(teller, "in_progress")}));
+            out.say(
+                kind,
+                json!({"response": self.object(teller, "in_progress")}),
+            );
         }
         if teller != EngineShape::Sglang12 {
             out.texts("reasoning", &self.thoughts, false);
@@ -162,7 +190,11 @@ impl NativeEvents {
 
     /// Returns the index with which the engine ends an item.
     fn done_index(&self, at: usize) -> usize {
-        if self.teller == EngineShape::SglangHarmony { at + 1 } else { at }
+        if self.teller == EngineShape::SglangHarmony {
+            at + 1
+        } else {
+            at
+        }
     }
 
     fn id(&self) -> String {
@@ -178,13 +210,24 @@ impl NativeEvents {
             return;
         }
         let (at, id, whole) = (self.items, self.id(), pieces.concat());
-        let part = if self.teller == EngineShape::Vllm21 { self.parts } else { 0 };
+        let part = if self.teller == EngineShape::Vllm21 {
+            self.parts
+        } else {
+            0
+        };
         self.items += 1;
         self.parts += 1;
         let thinks = kind == "reasoning";
-        let stem = if thinks { "reasoning_text" } else { "output_text" };
-        let part_stem =
-            if thinks && self.teller == EngineShape::Vllm21 { "reasoning_part" } else { "content_part" };
+        let stem = if thinks {
+            "reasoning_text"
+        } else {
+            "output_text"
+        };
+        let part_stem = if thinks && self.teller == EngineShape::Vllm21 {
+            "reasoning_part"
+        } else {
+            "content_part"
+        };
         let part_kind = if thinks && self.teller != EngineShape::SglangHarmony {
             "reasoning_text"
         } else {
@@ -194,14 +237,22 @@ impl NativeEvents {
         let place = json!({"item_id": id, "output_index": at, "content_index": part});
         let with = |more: Value| {
             let mut all = place.clone();
-            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             all
         };
-        self.say("output_item.added", json!({"output_index": at, "item": item("in_progress", json!([]))}));
+        self.say(
+            "output_item.added",
+            json!({"output_index": at, "item": item("in_progress", json!([]))}),
+        );
         let empty = json!({"type": part_kind, "text": ""});
         self.say(&format!("{part_stem}.added"), with(json!({"part": empty})));
         for piece in pieces {
-            self.say(&format!("{stem}.delta"), with(json!({"delta": piece, "logprobs": []})));
+            self.say(
+                &format!("{stem}.delta"),
+                with(json!({"delta": piece, "logprobs": []})),
+            );
         }
         let done = json!({"output_index": self.done_index(at)});
         let ends = |mut event: Value| {
@@ -210,10 +261,21 @@ impl NativeEvents {
         };
         self.say(&format!("{stem}.done"), ends(with(json!({"text": whole}))));
         let full = json!({"type": part_kind, "text": whole});
-        self.say(&format!("{part_stem}.done"), ends(with(json!({"part": full}))));
-        let status = if cut && self.teller != EngineShape::Vllm21 { "incomplete" } else { "completed" };
-        let content = json!([{"type": if thinks { "reasoning_text" } else { "output_text" }, "text": whole}]);
-        self.say("output_item.done", ends(json!({"item": item(status, content)})));
+        self.say(
+            &format!("{part_stem}.done"),
+            ends(with(json!({"part": full}))),
+        );
+        let status = if cut && self.teller != EngineShape::Vllm21 {
+            "incomplete"
+        } else {
+            "completed"
+        };
+        let content =
+            json!([{"type": if thinks { "reasoning_text" } else { "output_text" }, "text": whole}]);
+        self.say(
+            "output_item.done",
+            ends(json!({"item": item(status, content)})),
+        );
     }
 
     fn call(&mut self, at: usize, pieces: &[String]) {
@@ -223,8 +285,12 @@ impl NativeEvents {
             json!({"id": id, "type": "function_call", "call_id": format!("call_{at}"), "name": format!("f{at}"),
                 "arguments": arguments, "status": status})
         };
-        self.say("output_item.added", json!({"output_index": index, "item": item("", "in_progress")}));
-        let place = |key: &str, text: &str| json!({"item_id": id, "output_index": index, key: text});
+        self.say(
+            "output_item.added",
+            json!({"output_index": index, "item": item("", "in_progress")}),
+        );
+        let place =
+            |key: &str, text: &str| json!({"item_id": id, "output_index": index, key: text});
         for piece in pieces {
             self.say("function_call_arguments.delta", place("delta", piece));
         }
@@ -236,14 +302,23 @@ impl NativeEvents {
             done["output_index"] = json!(index);
             done["sequence_number"] = json!(-1);
         }
-        self.say("output_item.done", json!({"output_index": index, "item": done}));
+        self.say(
+            "output_item.done",
+            json!({"output_index": index, "item": done}),
+        );
     }
 }
 
 fn case(input: String, upstream: Api, stream: bool, events: bool) -> Case {
     static BASE: LazyLock<Case> = LazyLock::new(|| response_vectors().remove(0).0);
     let request = json!({"model": "m", "stream": stream});
-    let case = Case { input: input.into_bytes(), request, events, options: json!({}), ..BASE.clone() };
+    let case = Case {
+        input: input.into_bytes(),
+        request,
+        events,
+        options: json!({}),
+        ..BASE.clone()
+    };
     case.upstream_of(upstream)
 }
 
@@ -258,17 +333,20 @@ fn run(input: String, upstream: Api, stream: bool, events: bool) -> Answer {
 /// response itself is incomplete in either case.
 fn as_engine_sends(teller: EngineShape, body: &str) -> String {
     match teller {
-        EngineShape::Vllm21 => {
-            body.replace(r#""status":"incomplete","role""#, r#""status":"completed","role""#)
-        }
+        EngineShape::Vllm21 => body.replace(
+            r#""status":"incomplete","role""#,
+            r#""status":"completed","role""#,
+        ),
         _ => body.to_owned(),
     }
 }
 
 fn said() -> impl Strategy<Value = ModelAnswer> {
     let words = || {
-        select(vec!["a", " word", "\n\n", "é", "世界", "\"q\"", "\\", "</think>", "{"])
-            .prop_map(str::to_owned)
+        select(vec![
+            "a", " word", "\n\n", "é", "世界", "\"q\"", "\\", "</think>", "{",
+        ])
+        .prop_map(str::to_owned)
     };
     let call = select(vec![
         vec!["{}"],
@@ -276,15 +354,24 @@ fn said() -> impl Strategy<Value = ModelAnswer> {
         vec!["{\"a\":{\"b\":[1,2.50", ",\"}\"]},\"c\":null", "}"],
     ]);
     let call = call.prop_map(|pieces| pieces.into_iter().map(str::to_owned).collect::<Vec<_>>());
-    (vec(words(), 0..4), vec(words(), 0..4), vec(call, 0..3), any::<bool>()).prop_map(
-        |(thoughts, text, mut calls, cut)| {
+    (
+        vec(words(), 0..4),
+        vec(words(), 0..4),
+        vec(call, 0..3),
+        any::<bool>(),
+    )
+        .prop_map(|(thoughts, text, mut calls, cut)| {
             let cut = cut && !text.is_empty();
             if cut {
                 calls.clear();
             }
-            ModelAnswer { thoughts, text, calls, cut }
-        },
-    )
+            ModelAnswer {
+                thoughts,
+                text,
+                calls,
+                cut,
+            }
+        })
 }
 
 proptest! {

@@ -45,15 +45,19 @@ fn departing(case: &Case, mut value: Value) -> Value {
         let lists = &mut choice["logprobs"];
         for key in ["token_logprobs", "top_logprobs"] {
             let list = lists.get_mut(key).and_then(Value::as_array_mut);
-            list.into_iter().for_each(|list| list.retain(|entry| !entry.is_null()));
+            list.into_iter()
+                .for_each(|list| list.retain(|entry| !entry.is_null()));
         }
         // Annotations are forwarded unchanged (2.1), and random ones do not conform to the API.
         if let Some(annotations) = choice.pointer_mut("/message/annotations") {
             *annotations = json!([]);
         }
         // The schema has no custom tools in streams.
-        for call in
-            choice.pointer_mut("/delta/tool_calls").and_then(Value::as_array_mut).into_iter().flatten()
+        for call in choice
+            .pointer_mut("/delta/tool_calls")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
         {
             if let Some(custom) = call.as_object_mut().and_then(|call| call.remove("custom")) {
                 let mut function = json!({"arguments": custom["input"]});
@@ -76,7 +80,9 @@ fn departing(case: &Case, mut value: Value) -> Value {
 fn captures_and_vectors() {
     let mut schemas = Schemas::load();
     let captures = captures().into_iter().map(|fixture| fixture.case);
-    let cases: Vec<Case> = captures.chain(vectors().into_iter().map(|(case, _)| case)).collect();
+    let cases: Vec<Case> = captures
+        .chain(vectors().into_iter().map(|(case, _)| case))
+        .collect();
     let mut wrong = Vec::new();
     for mut case in cases {
         for stream in [case.streams(), !case.streams()] {
@@ -86,15 +92,25 @@ fn captures_and_vectors() {
                 request.remove("stream_options");
             }
             for options in [case.options.clone(), everything(&case.options)] {
-                let case = Case { options, ..case.clone() };
+                let case = Case {
+                    options,
+                    ..case.clone()
+                };
                 let answer = case.run(&Cut::Whole);
                 wrong.extend(
-                    judge(&mut schemas, &case, &answer).err().map(|wrong| format!("{}: {wrong}", case.name)),
+                    judge(&mut schemas, &case, &answer)
+                        .err()
+                        .map(|wrong| format!("{}: {wrong}", case.name)),
                 );
             }
         }
     }
-    assert!(wrong.is_empty(), "{} are not what the schema says:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} are not what the schema says:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     for addition in [
         "ChatCompletionStreamResponseDelta reasoning",
         "ChatCompletionResponseMessage reasoning_content",
@@ -106,7 +122,11 @@ fn captures_and_vectors() {
         "CreateChatCompletionResponse prompt_logprobs",
         "ErrorResponse message",
     ] {
-        assert!(schemas.met.contains(addition), "no case shows {addition}: {:?}", schemas.met);
+        assert!(
+            schemas.met.contains(addition),
+            "no case shows {addition}: {:?}",
+            schemas.met
+        );
     }
 }
 
@@ -117,7 +137,10 @@ fn everything(options: &Value) -> Value {
         "reasoning_field": "both", "stop_details": true, "unknown_fields": "pass", "system_fingerprint": "pass",
         "force_usage": true, "error_frame": "flat+nested", "role_frame": "openai", "obfuscation": "on_request",
     });
-    options.as_object_mut().unwrap().extend(added.as_object().unwrap().clone());
+    options
+        .as_object_mut()
+        .unwrap()
+        .extend(added.as_object().unwrap().clone());
     options
 }
 
@@ -127,20 +150,30 @@ fn what_is_wrong_is_noticed() {
     let mut schemas = Schemas::load();
     let good = json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [
         {"index": 0, "delta": {"content": "a"}, "logprobs": null, "finish_reason": null}]});
-    schemas.check("CreateChatCompletionStreamResponse", &good).unwrap();
+    schemas
+        .check("CreateChatCompletionStreamResponse", &good)
+        .unwrap();
     for (pointer, value) in [
         ("/object", json!("chat.completion")),
         ("/created", json!(1.5)),
         ("/choices/0/finish_reason", json!("abort")),
         ("/choices/0/delta", json!({"content": 5})),
         ("/choices/0/delta", json!({"thinking": "a"})),
-        ("/choices/0/delta", json!({"tool_calls": [{"index": 0, "matched_stop": null}]})),
-        ("/choices/0", json!({"index": 0, "delta": {}, "finish_reason": null, "weight_versions": [1]})),
+        (
+            "/choices/0/delta",
+            json!({"tool_calls": [{"index": 0, "matched_stop": null}]}),
+        ),
+        (
+            "/choices/0",
+            json!({"index": 0, "delta": {}, "finish_reason": null, "weight_versions": [1]}),
+        ),
         ("", json!({"error": {}})),
     ] {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).unwrap() = value;
-        schemas.check("CreateChatCompletionStreamResponse", &bad).unwrap_err();
+        schemas
+            .check("CreateChatCompletionStreamResponse", &bad)
+            .unwrap_err();
     }
     let numeric = json!({"error": {"message": "m", "type": "t", "param": null, "code": 400}});
     schemas.check("ErrorResponse", &numeric).unwrap_err();
@@ -149,10 +182,16 @@ fn what_is_wrong_is_noticed() {
 #[test]
 fn random_answers() {
     let schemas = RefCell::new(Schemas::load());
-    let config = Config { cases: 3_000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: 3_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let judged = |case: Case| {
         let answer = case.run(&Cut::Whole);
         judge(&mut schemas.borrow_mut(), &case, &answer).map_err(TestCaseError::fail)
     };
-    TestRunner::new(config).run(&random::case(), judged).unwrap_or_else(|wrong| panic!("{wrong}"));
+    TestRunner::new(config)
+        .run(&random::case(), judged)
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
 }

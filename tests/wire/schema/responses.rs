@@ -11,14 +11,19 @@ use std::cell::RefCell;
 
 /// Checks every part of an answer.
 pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), String> {
-    let parsed = |text: &str| serde_json::from_str::<Value>(text).map_err(|wrong| wrong.to_string());
+    let parsed =
+        |text: &str| serde_json::from_str::<Value>(text).map_err(|wrong| wrong.to_string());
     if answer.status != 200 {
         return schemas.check("ErrorResponse", &parsed(&answer.body)?);
     }
     if !case.streams() {
         return schemas.response(&parsed(&answer.body)?);
     }
-    for data in answer.body.lines().filter_map(|line| line.strip_prefix("data: ")) {
+    for data in answer
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+    {
         // 4.9: the end mark of one dialect, and the names that the two others add or change.
         if data == "[DONE]" {
             continue;
@@ -36,7 +41,12 @@ pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), 
 /// Converts a chat case into a Responses request with the same engine answer.
 fn of_chat(case: Case) -> Case {
     let stream = case.streams();
-    Case { api: Api::Responses, request: json!({"stream": stream}), options: json!({}), ..case }
+    Case {
+        api: Api::Responses,
+        request: json!({"stream": stream}),
+        options: json!({}),
+        ..case
+    }
 }
 
 fn sent_once(case: &Case) -> bool {
@@ -75,7 +85,12 @@ fn all(cases: impl Iterator<Item = Case>) -> Schemas {
         let told = judge(&mut schemas, &case, &answer).err();
         wrong.extend(told.map(|wrong| format!("{} {}: {wrong}", case.name, case.options)));
     }
-    assert!(wrong.is_empty(), "{} are not what the schema says:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} are not what the schema says:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     schemas
 }
 
@@ -84,15 +99,30 @@ fn own() -> impl Iterator<Item = Case> {
 }
 
 fn chats() -> impl Iterator<Item = Case> {
-    captures().into_iter().map(|fixture| fixture.case).filter(sent_once).map(of_chat)
+    captures()
+        .into_iter()
+        .map(|fixture| fixture.case)
+        .filter(sent_once)
+        .map(of_chat)
 }
 
 #[test]
 fn captures_and_vectors_of_responses() {
     let vectors = response_vectors().into_iter().map(|(case, _)| case);
-    let schemas = all(own().chain(vectors).chain(chats()).flat_map(|case| each_way(&case)));
-    for departure in ["Response store", "Response frequency_penalty", "ResponseErrorEvent error"] {
-        assert!(schemas.met.contains(departure), "no case shows {departure}: {:?}", schemas.met);
+    let schemas = all(own()
+        .chain(vectors)
+        .chain(chats())
+        .flat_map(|case| each_way(&case)));
+    for departure in [
+        "Response store",
+        "Response frequency_penalty",
+        "ResponseErrorEvent error",
+    ] {
+        assert!(
+            schemas.met.contains(departure),
+            "no case shows {departure}: {:?}",
+            schemas.met
+        );
     }
 }
 
@@ -103,10 +133,17 @@ fn responses_that_break_off() {
         let length = case.input.len();
         (1..24).map(move |part| {
             let input = case.input[..length * part / 24].to_vec();
-            Case { input, ending: Ending::Reset, ..case.clone() }
+            Case {
+                input,
+                ending: Ending::Reset,
+                ..case.clone()
+            }
         })
     };
-    all(own().chain(chats()).filter(|case| case.events).flat_map(cut));
+    all(own()
+        .chain(chats())
+        .filter(|case| case.events)
+        .flat_map(cut));
 }
 
 /// Parameters of the request that a response object repeats.
@@ -136,7 +173,10 @@ fn what_responses_repeat() {
         chats().filter(|case| case.status == 200).map(move |case| {
             let mut asked = request.clone();
             asked["stream"] = case.request["stream"].clone();
-            Case { request: asked, ..case }
+            Case {
+                request: asked,
+                ..case
+            }
         })
     });
     all(asked);
@@ -145,14 +185,20 @@ fn what_responses_repeat() {
 #[test]
 fn random_responses() {
     let schemas = RefCell::new(Schemas::load());
-    let config = Config { cases: 1_000, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: 1_000,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let judged = |case: Case| {
         let case = of_chat(case);
         let answer = case.run(&Cut::Whole);
         judge(&mut schemas.borrow_mut(), &case, &answer).map_err(TestCaseError::fail)
     };
     let strategy = random::case().prop_filter("one choice of a chat", sent_once);
-    TestRunner::new(config).run(&strategy, judged).unwrap_or_else(|wrong| panic!("{wrong}"));
+    TestRunner::new(config)
+        .run(&strategy, judged)
+        .unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
 /// The checks detect the violations they are meant for.
@@ -169,29 +215,52 @@ fn what_is_wrong_in_responses_is_noticed() {
     };
     object("/object", json!("response"), &mut schemas).unwrap();
     // 4.7: a code that is not in the schema, but is sent and known.
-    object("/error", json!({"code": "insufficient_quota", "message": "m"}), &mut schemas).unwrap();
+    object(
+        "/error",
+        json!({"code": "insufficient_quota", "message": "m"}),
+        &mut schemas,
+    )
+    .unwrap();
     assert!(schemas.met.contains("Response error.code"));
     for (pointer, value) in [
         ("/object", json!("responses")),
         ("/status", json!("done")),
         ("/created_at", json!("now")),
         ("/output/0/type", json!("text")),
-        ("/output/0/content/0", json!({"type": "output_text", "text": "a", "logprobs": []})),
-        ("/output/0/content/0", json!({"type": "refusal", "refusal": "a", "annotations": []})),
-        ("/usage", json!({"input_tokens": 1, "output_tokens": 1, "total_tokens": 2})),
-        ("/text", json!({"format": {"type": "text"}, "verbosity": "medium", "effort": null})),
+        (
+            "/output/0/content/0",
+            json!({"type": "output_text", "text": "a", "logprobs": []}),
+        ),
+        (
+            "/output/0/content/0",
+            json!({"type": "refusal", "refusal": "a", "annotations": []}),
+        ),
+        (
+            "/usage",
+            json!({"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}),
+        ),
+        (
+            "/text",
+            json!({"format": {"type": "text"}, "verbosity": "medium", "effort": null}),
+        ),
         ("/metadata", json!({"a": 1})),
         ("/error", json!({"code": "no_such_code", "message": "m"})),
         ("", json!({})),
     ] {
         let told = format!("{pointer} {value}");
-        assert!(object(pointer, value, &mut schemas).is_err(), "{told} passes");
+        assert!(
+            object(pointer, value, &mut schemas).is_err(),
+            "{told} passes"
+        );
     }
     let event = json!({"type": "response.refusal.delta", "sequence_number": 4, "item_id": "m", "output_index": 0,
         "content_index": 0, "delta": "a"});
     schemas.event(&event).unwrap();
-    for (key, value) in [("type", json!("response.text")), ("item_id", Value::Null), ("logprobs", json!([]))]
-    {
+    for (key, value) in [
+        ("type", json!("response.text")),
+        ("item_id", Value::Null),
+        ("logprobs", json!([])),
+    ] {
         let mut event = event.clone();
         event[key] = value;
         assert!(schemas.event(&event).is_err(), "{event} passes");

@@ -59,7 +59,8 @@ pub fn explained_rows<'a>(
     if params.status >= 400 {
         table.join_all();
         let (engine, client) = (text_of(&table.engine), text_of(&table.client));
-        let changes = Judge::default().changes(&engine, Some(&[&client]), true, &[], false, place(0));
+        let changes =
+            Judge::default().changes(&engine, Some(&[&client]), true, &[], false, place(0));
         table.note(changes);
         return Ok(table.rows());
     }
@@ -73,7 +74,10 @@ pub fn explained_rows<'a>(
 /// Aligns both sides of an exchange whose answer was not rewritten.
 pub fn relayed_rows<'a>(engine: &Side<'a>, client: &Side<'a>) -> Vec<FrameRow<'a>> {
     let mut table = Table::new(engine, client);
-    let same = |(row, block): (usize, &Block<'_>)| Expected { row, text: Bytes::copy_from_slice(block.text) };
+    let same = |(row, block): (usize, &Block<'_>)| Expected {
+        row,
+        text: Bytes::copy_from_slice(block.text),
+    };
     let expected: Vec<_> = table.engine.iter().enumerate().map(same).collect();
     table.align(&expected);
     table.rows()
@@ -110,7 +114,12 @@ impl<'a> Table<'a> {
             return self.join_all();
         }
         let times: Vec<_> = self.engine.iter().map(|block| block.at).collect();
-        self.places = Aligner { rows: &times, expected, client: &self.client }.rows();
+        self.places = Aligner {
+            rows: &times,
+            expected,
+            client: &self.client,
+        }
+        .rows();
     }
 
     /// Puts all client frames beside the engine's answer, for an answer that is no stream of the engine.
@@ -135,7 +144,9 @@ impl<'a> Table<'a> {
                 true => texts.iter().flat_map(|text| messages(text)).collect(),
                 false => texts.iter().map(|text| &**text).collect(),
             };
-            let written = rerun.is_comparable(self.is_client_stream).then_some(lines.as_slice());
+            let written = rerun
+                .is_comparable(self.is_client_stream)
+                .then_some(lines.as_slice());
             let refuses = rerun.refused == Some(row);
             self.note(judge.changes(&frame, written, rerun.is_object, used, refuses, place(row)));
         }
@@ -149,33 +160,47 @@ impl<'a> Table<'a> {
         'a: 't,
     {
         let [next, next_expected] = next;
-        let received = take_row(next, &self.places, |place| place.is_none_or(|own| own <= row));
+        let received = take_row(next, &self.places, |place| {
+            place.is_none_or(|own| own <= row)
+        });
         let frames = self.client.get(received.clone()).unwrap_or_default();
         let places = self.places.get(received).unwrap_or_default();
-        let own = frames.iter().zip(places).filter(|(_, place)| place.is_some());
+        let own = frames
+            .iter()
+            .zip(places)
+            .filter(|(_, place)| place.is_some());
         let texts: Vec<_> = own.map(|(block, _)| block.text()).collect();
         let made = take_row(next_expected, &rerun.expected, |frame| frame.row <= row);
         if !texts.is_empty() {
             return texts;
         }
         let made = rerun.expected.get(made).unwrap_or_default();
-        made.iter().map(|frame| String::from_utf8_lossy(&frame.text)).collect()
+        made.iter()
+            .map(|frame| String::from_utf8_lossy(&frame.text))
+            .collect()
     }
 
     /// Returns the data of the event in a row; empty if there is none, as in a comment.
     fn frame_data(&self, row: usize, rerun: &Rerun, framer: &mut Framer) -> String {
-        let Some(block) = self.engine.get(row) else { return String::new() };
+        let Some(block) = self.engine.get(row) else {
+            return String::new();
+        };
         if rerun.is_object {
             return block.text().into_owned();
         }
         let mut found = None;
-        framer.push(block.text, |output| found = found.take().or_else(|| data(output)));
+        framer.push(block.text, |output| {
+            found = found.take().or_else(|| data(output))
+        });
         if rerun.end.is_some_and(|end| row > end) {
             // Nothing is read after the end of the answer.
             return String::new();
         }
         if row + 1 == self.engine.len() && rerun.reads_unfinished_event {
-            framer.finish(|_| true, |output| found = found.take().or_else(|| data(output)));
+            framer.finish(
+                |_| true,
+                |output| found = found.take().or_else(|| data(output)),
+            );
         }
         found.unwrap_or_default()
     }
@@ -183,8 +208,12 @@ impl<'a> Table<'a> {
     /// Adds changes to their rows.
     fn note(&mut self, changes: impl IntoIterator<Item = Change>) {
         for change in changes {
-            let Place::Frames { first, .. } = change.place else { continue };
-            let row = usize::try_from(first).ok().and_then(|row| self.changes.get_mut(row));
+            let Place::Frames { first, .. } = change.place else {
+                continue;
+            };
+            let row = usize::try_from(first)
+                .ok()
+                .and_then(|row| self.changes.get_mut(row));
             if let Some(row) = row {
                 row.push(change);
             }
@@ -194,9 +223,16 @@ impl<'a> Table<'a> {
     /// Returns the rows: each engine frame, the client frames of no row between them, and those of the end in one row.
     fn rows(self) -> Vec<FrameRow<'a>> {
         let following = self.following_rows();
-        let lone = |frame: &Block<'a>| FrameRow { client: vec![frame.timed()], ..FrameRow::default() };
+        let lone = |frame: &Block<'a>| FrameRow {
+            client: vec![frame.timed()],
+            ..FrameRow::default()
+        };
         let mut rows = Vec::with_capacity(self.changes.len());
-        let mut frames = self.client.iter().zip(self.places.iter().zip(following)).peekable();
+        let mut frames = self
+            .client
+            .iter()
+            .zip(self.places.iter().zip(following))
+            .peekable();
         let mut rest = Vec::new();
         let blocks = self.engine.iter().map(Some).chain([None]);
         for (row, (block, changes)) in blocks.zip(self.changes).enumerate() {
@@ -212,14 +248,21 @@ impl<'a> Table<'a> {
             }
             match block.map(Block::timed) {
                 None if client.is_empty() => rest = changes,
-                engine => rows.push(FrameRow { engine, client, changes }),
+                engine => rows.push(FrameRow {
+                    engine,
+                    client,
+                    changes,
+                }),
             }
         }
         rows.extend(frames.map(|(frame, _)| lone(frame)));
         match rows.last_mut() {
             Some(last) => last.changes.extend(rest),
             None if rest.is_empty() => {}
-            None => rows.push(FrameRow { changes: rest, ..FrameRow::default() }),
+            None => rows.push(FrameRow {
+                changes: rest,
+                ..FrameRow::default()
+            }),
         }
         rows
     }
@@ -238,7 +281,10 @@ impl<'a> Table<'a> {
 
 /// Returns the place of the changes in a row.
 fn place(row: usize) -> Place {
-    Place::Frames { first: row as u64, last: row as u64 }
+    Place::Frames {
+        first: row as u64,
+        last: row as u64,
+    }
 }
 
 fn text_of(blocks: &[Block<'_>]) -> String {

@@ -36,16 +36,26 @@ impl Rerun {
         engine: &[Block<'_>],
     ) -> Result<Self, FilterError> {
         if let Some(request) = &params.request
-            && params.adapted(request).is_ok_and(|adapted| adapted.fans_out())
+            && params
+                .adapted(request)
+                .is_ok_and(|adapted| adapted.fans_out())
         {
-            let why = "Each choice has an engine answer of its own, and only the last one is shown.";
+            let why =
+                "Each choice has an engine answer of its own, and only the last one is shown.";
             return Err(FilterError::Refused(why.to_owned()));
         }
         let ending = params.ending;
-        let seen = engine.first().and_then(|block| detect_api(block.text)).unwrap_or(Api::Chat);
+        let seen = engine
+            .first()
+            .and_then(|block| detect_api(block.text))
+            .unwrap_or(Api::Chat);
         let mut ignore = |_: &str| {};
         let mut writer = Filter::new(params, None, &mut ignore).writer(seen, is_stream)?;
-        let mut this = Self { is_object: !is_stream, writes_events: writer.stream, ..Self::default() };
+        let mut this = Self {
+            is_object: !is_stream,
+            writes_events: writer.stream,
+            ..Self::default()
+        };
         if let (false, [body, ..]) = (is_stream, engine) {
             this.step(&mut writer, 0, Input::Whole(body.text));
             return Ok(this);
@@ -74,9 +84,17 @@ impl Rerun {
     /// Notes what a row has written, and the rules that it has used.
     fn note(&mut self, writer: &Writer, row: usize, step: Step) {
         let written = &step.written;
-        let side = Side { body: written, pieces: &[], is_stream: self.writes_events, is_socket: false };
+        let side = Side {
+            body: written,
+            pieces: &[],
+            is_stream: self.writes_events,
+            is_socket: false,
+        };
         let frames = blocks(&side).into_iter();
-        self.expected.extend(frames.map(|frame| Expected { row, text: written.slice_ref(frame.text) }));
+        self.expected.extend(frames.map(|frame| Expected {
+            row,
+            text: written.slice_ref(frame.text),
+        }));
         if self.end.is_none() && writer.ended() {
             self.end = Some(row);
             self.refused = self.end.filter(|_| step.refuses);

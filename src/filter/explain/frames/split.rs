@@ -28,14 +28,22 @@ impl<'a> Side<'a> {
     pub fn of(message: &'a RecordedMessage) -> Self {
         let is_socket = message.head.starts_with("HTTP/1.1 101 ");
         let is_stream = is_socket || message.content_type() == "text/event-stream";
-        Self { body: &message.body, pieces: &message.pieces, is_stream, is_socket }
+        Self {
+            body: &message.body,
+            pieces: &message.pieces,
+            is_stream,
+            is_socket,
+        }
     }
 
     /// Returns the same body, with its form judged by its first byte as well.
     pub(super) fn sniffed(self) -> Self {
         let first = self.body.trim_ascii_start().first();
         let form = first.and_then(|first| BodyForm::of(*first, self.is_stream));
-        Self { is_stream: form == Some(BodyForm::Events), ..self }
+        Self {
+            is_stream: form == Some(BodyForm::Events),
+            ..self
+        }
     }
 }
 
@@ -54,13 +62,21 @@ impl<'a> Block<'a> {
     }
 
     pub(super) fn timed(&self) -> TimedFrame<'a> {
-        TimedFrame { at: self.at, text: self.text() }
+        TimedFrame {
+            at: self.at,
+            text: self.text(),
+        }
     }
 }
 
 /// Splits a body into the blocks of its events; a body without events is one block.
 pub(super) fn blocks<'a>(side: &Side<'a>) -> Vec<Block<'a>> {
-    let Side { body, pieces, is_stream, is_socket } = *side;
+    let Side {
+        body,
+        pieces,
+        is_stream,
+        is_socket,
+    } = *side;
     let mut clock = PieceClock { pieces };
     let mut blocks = Vec::new();
     let mut add = |start: usize, end: usize, event_end: Option<usize>| {
@@ -125,9 +141,16 @@ mod tests {
     use super::*;
 
     fn texts(body: &str) -> Vec<String> {
-        let side = Side { body: body.as_bytes(), pieces: &[], is_stream: true, is_socket: false };
-        let texts: Vec<_> =
-            blocks(&side).iter().map(|block| String::from_utf8_lossy(block.text).into_owned()).collect();
+        let side = Side {
+            body: body.as_bytes(),
+            pieces: &[],
+            is_stream: true,
+            is_socket: false,
+        };
+        let texts: Vec<_> = blocks(&side)
+            .iter()
+            .map(|block| String::from_utf8_lossy(block.text).into_owned())
+            .collect();
         assert_eq!(texts.concat(), body);
         texts
     }
@@ -137,9 +160,15 @@ mod tests {
         for (body, expected) in [
             ("", &[][..]),
             ("data: a\n\ndata: b\n\n", &["data: a\n\n", "data: b\n\n"]),
-            ("data: a\r\n\r\n\r\ndata: b", &["data: a\r\n\r\n\r\n", "data: b"]),
+            (
+                "data: a\r\n\r\n\r\ndata: b",
+                &["data: a\r\n\r\n\r\n", "data: b"],
+            ),
             ("data: a\r\rdata: b\r\r", &["data: a\r\r", "data: b\r\r"]),
-            ("\n\n: c\ndata: a\ndata: b\n\n: d\n\n", &["\n\n: c\ndata: a\ndata: b\n\n", ": d\n\n"]),
+            (
+                "\n\n: c\ndata: a\ndata: b\n\n: d\n\n",
+                &["\n\n: c\ndata: a\ndata: b\n\n", ": d\n\n"],
+            ),
             ("data: a\n", &["data: a\n"]),
         ] {
             assert_eq!(texts(body), expected, "{body:?}");
@@ -154,11 +183,24 @@ mod tests {
             RecordedPiece { at: at(2), end: 9 },
             RecordedPiece { at: at(3), end: 19 },
         ];
-        let side =
-            Side { body: b"data: a\n\n\ndata: b\n\n", pieces: &pieces, is_stream: true, is_socket: false };
+        let side = Side {
+            body: b"data: a\n\n\ndata: b\n\n",
+            pieces: &pieces,
+            is_stream: true,
+            is_socket: false,
+        };
         let times: Vec<_> = blocks(&side).iter().map(|block| block.at).collect();
         assert_eq!(times, [at(2), at(3)]);
-        let whole = Side { is_stream: false, ..side };
-        assert_eq!(blocks(&whole).iter().map(|block| block.at).collect::<Vec<_>>(), [at(3)]);
+        let whole = Side {
+            is_stream: false,
+            ..side
+        };
+        assert_eq!(
+            blocks(&whole)
+                .iter()
+                .map(|block| block.at)
+                .collect::<Vec<_>>(),
+            [at(3)]
+        );
     }
 }

@@ -28,7 +28,12 @@ pub(super) struct UserTurn<'a> {
 impl<'a> UserTurn<'a> {
     /// Ends the turn, and returns its messages. A turn of nothing but results has no message of the user.
     pub(super) fn end(&mut self) -> Vec<InputTurn<'a>> {
-        let Self { is_begun, mut results, pictures, parts } = std::mem::take(self);
+        let Self {
+            is_begun,
+            mut results,
+            pictures,
+            parts,
+        } = std::mem::take(self);
         results.sort_by_key(|(order, _)| *order);
         let mut messages: Vec<_> = results.into_iter().map(|(_, message)| message).collect();
         let all: Vec<_> = pictures.into_iter().chain(parts).collect();
@@ -72,29 +77,46 @@ impl<'a> ConversationReader<'_, 'a> {
             );
             return Err(refuse(Fault::InvalidValue, object.here(), &why));
         };
-        let is_error = object.flag("is_error")?.is_some_and(|flag| flag.get() == "true");
-        let raw = object.get("content").map(|raw| content(&object.path("content"), raw)).transpose()?;
+        let is_error = object
+            .flag("is_error")?
+            .is_some_and(|flag| flag.get() == "true");
+        let raw = object
+            .get("content")
+            .map(|raw| content(&object.path("content"), raw))
+            .transpose()?;
         let mut part = match raw {
             None => None,
             Some(BlockContent::Text(text)) => Some(ContentPart::Text(text)),
             Some(BlockContent::Blocks(blocks)) => {
                 let line = |block| self.line(block);
                 let lines: Vec<_> = blocks.iter().map(line).collect::<Result<_, _>>()?;
-                Some(ContentPart::Generated(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")))
+                Some(ContentPart::Generated(
+                    lines.into_iter().flatten().collect::<Vec<_>>().join("\n"),
+                ))
             }
         };
         if is_error {
-            let text = part.as_ref().and_then(|part| part.text(false)).unwrap_or_default();
+            let text = part
+                .as_ref()
+                .and_then(|part| part.text(false))
+                .unwrap_or_default();
             part = Some(ContentPart::Generated(format!("Error: {}", text.decoded())));
         }
-        self.turn.results.push((order, InputTurn::new(TurnRole::Tool(id), part.into_iter().collect())));
+        self.turn.results.push((
+            order,
+            InputTurn::new(TurnRole::Tool(id), part.into_iter().collect()),
+        ));
         Ok(())
     }
 
     /// Returns a block of a result as text; `None` if it is dropped.
     fn line(&mut self, block: &Block<'a>) -> Result<Option<String>, Failure> {
         if block.kind == "tool_reference" {
-            let name = block.object.required_name("tool_name")?.decoded().into_owned();
+            let name = block
+                .object
+                .required_name("tool_name")?
+                .decoded()
+                .into_owned();
             let line = format!("Tool: {name}");
             // A search for tools may find some.
             self.found.tool_changes.push(ToolChange::Offer(name));
@@ -103,7 +125,9 @@ impl<'a> ConversationReader<'_, 'a> {
         Ok(match self.blocks.part(block)? {
             Some(image @ ContentPart::Image { .. }) => {
                 let label = format!("[image {}]", self.turn.pictures.len() / 2 + 1);
-                self.turn.pictures.extend([ContentPart::Generated(label.clone()), image]);
+                self.turn
+                    .pictures
+                    .extend([ContentPart::Generated(label.clone()), image]);
                 Some(label)
             }
             Some(part) => Some(part.text(false).unwrap_or_default().decoded().into_owned()),

@@ -59,13 +59,15 @@ impl Quotas {
         usages: &Usages,
     ) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
-        let limited =
-            limited.filter(|(_, caller)| caller.allowance != Allowance::default() || caller.quota.limits());
+        let limited = limited.filter(|(_, caller)| {
+            caller.allowance != Allowance::default() || caller.quota.limits()
+        });
         // Compare by hash: after a reload a name may belong to another key.
         let meters = |hash: &Hash, caller: &Caller| {
             let mut known = before.0.values();
-            let is_same =
-                |of: &Hash, quota: &KeyQuota| of.equals(hash) && quota.meters.allowance == caller.allowance;
+            let is_same = |of: &Hash, quota: &KeyQuota| {
+                of.equals(hash) && quota.meters.allowance == caller.allowance
+            };
             let known = known.find(|(of, quota)| is_same(of, quota));
             known.map_or_else(
                 || Arc::new(Meters::new(caller.allowance)),
@@ -73,12 +75,26 @@ impl Quotas {
             )
         };
         let quota = |hash: &Hash, caller: &Caller| {
-            let budget = caller.quota.limits().then(|| (caller.quota.clone(), usages.of(hash)));
-            let is_paced = caller.allowance.requests_per_minute > 0 || caller.allowance.tokens_per_minute > 0;
-            let shared = shared.filter(|_| is_paced).map(|when_away| (usages.of(hash), when_away));
-            Arc::new(KeyQuota { meters: meters(hash, caller), budget, shared })
+            let budget = caller
+                .quota
+                .limits()
+                .then(|| (caller.quota.clone(), usages.of(hash)));
+            let is_paced =
+                caller.allowance.requests_per_minute > 0 || caller.allowance.tokens_per_minute > 0;
+            let shared = shared
+                .filter(|_| is_paced)
+                .map(|when_away| (usages.of(hash), when_away));
+            Arc::new(KeyQuota {
+                meters: meters(hash, caller),
+                budget,
+                shared,
+            })
         };
-        Self(limited.map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller)))).collect())
+        Self(
+            limited
+                .map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller))))
+                .collect(),
+        )
     }
 
     /// Enters a request under the quota of the key of this name, with the use by other processes up to date. Returns
@@ -91,10 +107,16 @@ impl Quotas {
     ) -> Option<Result<Ticket, Refused>> {
         let (_, quota) = self.0.get(name)?;
         if let Some((_, usage)) = &quota.budget {
-            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit
+                .usages
+                .refresh(usage, &app.store_handle, &app.metrics)
+                .await;
         }
         if let Some((usage, WhenAway::Closed)) = &quota.shared {
-            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit
+                .usages
+                .refresh(usage, &app.store_handle, &app.metrics)
+                .await;
             if !usage.is_shared() {
                 usage.mark_queried();
                 return Some(Err((store_is_away(), RETRY_AFTER)));
@@ -124,14 +146,21 @@ struct Meter {
 
 impl Meter {
     fn new(limit: NonZeroU32) -> Self {
-        Self { limit, each: MINUTE / limit.get(), full_at: Mutex::new(Instant::now()) }
+        Self {
+            limit,
+            each: MINUTE / limit.get(),
+            full_at: Mutex::new(Instant::now()),
+        }
     }
 
     /// Takes one unit and returns how many are left. Fails with the time until one is available, which is whole units
     /// while units are owed.
     fn take(&self) -> Result<u32, Duration> {
         let (mut full_at, now) = (self.full_at.lock(), Instant::now());
-        let (all, used) = (self.each * self.limit.get(), full_at.saturating_duration_since(now) + self.each);
+        let (all, used) = (
+            self.each * self.limit.get(),
+            full_at.saturating_duration_since(now) + self.each,
+        );
         let wait = used.saturating_sub(all);
         if wait > self.each {
             let units = wait.as_nanos().div_ceil(self.each.as_nanos());
@@ -148,12 +177,20 @@ impl Meter {
     fn owe(&self, count: u64) {
         let mut full_at = self.full_at.lock();
         let time = self.each * u32::try_from(count).unwrap_or(u32::MAX);
-        *full_at = (*full_at).max(Instant::now()).checked_add(time).unwrap_or(*full_at);
+        *full_at = (*full_at)
+            .max(Instant::now())
+            .checked_add(time)
+            .unwrap_or(*full_at);
     }
 
     fn reading(&self, left: u32) -> Reading {
         let reset = self.each * self.limit.get().saturating_sub(left);
-        Reading { limit: self.limit.get().into(), left: left.into(), reset, minutes: 1 }
+        Reading {
+            limit: self.limit.get().into(),
+            left: left.into(),
+            reset,
+            minutes: 1,
+        }
     }
 }
 
@@ -177,7 +214,13 @@ impl Reading {
 
     /// Returns the reading with the largest used share.
     fn nearest(readings: impl Iterator<Item = Self>) -> Option<Self> {
-        readings.reduce(|nearest, reading| if reading.is_nearer(&nearest) { reading } else { nearest })
+        readings.reduce(|nearest, reading| {
+            if reading.is_nearer(&nearest) {
+                reading
+            } else {
+                nearest
+            }
+        })
     }
 }
 
@@ -193,9 +236,13 @@ impl QuotaState {
     /// Returns the limit that events report: the one with the largest used share (wire-format 4.9).
     pub(in crate::server) fn limits(&self) -> Option<LimitUse> {
         let nearest = Reading::nearest([self.requests, self.tokens].into_iter().flatten())?;
-        let used = u128::from(nearest.limit - nearest.left) * 100 / u128::from(nearest.limit.max(1));
+        let used =
+            u128::from(nearest.limit - nearest.left) * 100 / u128::from(nearest.limit.max(1));
         let used_percent = u64::try_from(used).unwrap_or(100);
-        Some(LimitUse { used_percent, window_minutes: nearest.minutes })
+        Some(LimitUse {
+            used_percent,
+            window_minutes: nearest.minutes,
+        })
     }
 
     fn note(&mut self, requests: Option<Reading>, tokens: Option<Reading>) {
@@ -206,16 +253,26 @@ impl QuotaState {
     /// Sets the `x-ratelimit-` headers in OpenAI's form. Those of the engine, or of a proxy before it, are
     /// removed: they describe limits that are not the client's.
     pub(in crate::server) fn set_headers(&self, headers: &mut HeaderMap) {
-        let others: Vec<_> =
-            headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+        let others: Vec<_> = headers
+            .keys()
+            .filter(|name| name.as_str().starts_with(PREFIX))
+            .cloned()
+            .collect();
         for name in others {
             headers.remove(name);
         }
         for (what, reading) in [("requests", self.requests), ("tokens", self.tokens)] {
-            let Some(Reading { limit, left, reset, .. }) = reading else { continue };
-            for (part, value) in
-                [("limit", limit.to_string()), ("remaining", left.to_string()), ("reset", span(reset))]
-            {
+            let Some(Reading {
+                limit, left, reset, ..
+            }) = reading
+            else {
+                continue;
+            };
+            for (part, value) in [
+                ("limit", limit.to_string()),
+                ("remaining", left.to_string()),
+                ("reset", span(reset)),
+            ] {
                 let name = HeaderName::try_from(format!("{PREFIX}{part}-{what}"));
                 if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
                     headers.insert(name, value);
@@ -234,7 +291,11 @@ fn span(time: Duration) -> String {
     let (minutes, rest) = (milliseconds / 60_000, milliseconds % 60_000);
     let seconds = match rest % 1000 {
         0 => format!("{}s", rest / 1000),
-        part => format!("{}.{}s", rest / 1000, format!("{part:03}").trim_end_matches('0')),
+        part => format!(
+            "{}.{}s",
+            rest / 1000,
+            format!("{part:03}").trim_end_matches('0')
+        ),
     };
     match (minutes / 60, minutes % 60) {
         (0, 0) => seconds,
@@ -276,15 +337,23 @@ impl Meters {
     fn begin(&self) -> Result<usize, Refused> {
         let most = self.at_once.unwrap_or(usize::MAX);
         let room = |running: usize| (running < most).then_some(running + 1);
-        self.running.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).map_err(|_| {
-            let what = format!("This key may have {most} requests at once.");
-            (Failure::from(Fault::ConcurrencyLimit).with_message(what), Duration::ZERO)
-        })
+        self.running
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+            .map_err(|_| {
+                let what = format!("This key may have {most} requests at once.");
+                (
+                    Failure::from(Fault::ConcurrencyLimit).with_message(what),
+                    Duration::ZERO,
+                )
+            })
     }
 
     /// Charges what other processes have let in and used.
     fn charge_foreign(&self, amounts: Amounts) {
-        for (meter, amount) in [(&self.requests, amounts.requests), (&self.tokens, amounts.tokens)] {
+        for (meter, amount) in [
+            (&self.requests, amounts.requests),
+            (&self.tokens, amounts.tokens),
+        ] {
             if let Some(meter) = meter.as_ref().filter(|_| amount > 0) {
                 meter.owe(amount);
             }
@@ -294,7 +363,8 @@ impl Meters {
 
 /// Returns the refusal of a request whose shared limits cannot be checked.
 fn store_is_away() -> Failure {
-    let message = "The limits of this key cannot be checked now, because the store does not answer.";
+    let message =
+        "The limits of this key cannot be checked now, because the store does not answer.";
     Failure::from(Fault::StoreUnavailable).with_message(message)
 }
 
@@ -318,7 +388,11 @@ impl Limit {
         let mut all = Vec::with_capacity(4);
         for (period, requests, tokens) in [
             (Period::Day, quota.requests_per_day, quota.tokens_per_day),
-            (Period::Month, quota.requests_per_month, quota.tokens_per_month),
+            (
+                Period::Month,
+                quota.requests_per_month,
+                quota.tokens_per_month,
+            ),
         ] {
             let (window, used) = usage.used(period, now);
             let reset = Duration::from_millis(window.ends.saturating_sub(now));
@@ -328,8 +402,18 @@ impl Limit {
             ] {
                 if limit > 0 {
                     let left = limit.saturating_sub(used);
-                    let reading = Reading { limit, left, reset, minutes: window.minutes() };
-                    all.push(Self { period, what, window, reading });
+                    let reading = Reading {
+                        limit,
+                        left,
+                        reset,
+                        minutes: window.minutes(),
+                    };
+                    all.push(Self {
+                        period,
+                        what,
+                        window,
+                        reading,
+                    });
                 }
             }
         }
@@ -338,7 +422,12 @@ impl Limit {
 
     /// Returns the failure for a request when this limit is used up (wire-format 3.4).
     fn failure(&self, quota: &Quota) -> Failure {
-        let Self { period, what, window, reading } = self;
+        let Self {
+            period,
+            what,
+            window,
+            reading,
+        } = self;
         let (limit, period, end) = (reading.limit, period.name(), window.end());
         let what = format!(
             "this key may use {limit} {what} a {period}, and has used them. The next {period} begins at {end}."
@@ -359,7 +448,10 @@ impl KeyQuota {
     /// Admits a request and returns its ticket. Fails with the time to wait if a limit is used up.
     fn enter(self: &Arc<Self>, state: &mut QuotaState, now: Millis) -> Result<Ticket, Refused> {
         let before = self.meters.begin()?;
-        let mut ticket = Ticket(Admission { quota: Arc::clone(self), limits: None });
+        let mut ticket = Ticket(Admission {
+            quota: Arc::clone(self),
+            limits: None,
+        });
         if let Some((quota, usage)) = &self.budget {
             let limits = Limit::all(quota, usage, u64::try_from(before).unwrap_or(u64::MAX), now);
             // If several are used up, the client has to wait for the last to reset.
@@ -369,8 +461,15 @@ impl KeyQuota {
                 // This request counts as one of the requests.
                 let own = u64::from(limit.what == "requests");
                 let left = limit.reading.left.saturating_sub(own);
-                let reading = Some(Reading { left, ..limit.reading });
-                if own == 1 { state.note(reading, None) } else { state.note(None, reading) }
+                let reading = Some(Reading {
+                    left,
+                    ..limit.reading
+                });
+                if own == 1 {
+                    state.note(reading, None)
+                } else {
+                    state.note(None, reading)
+                }
             }
             if let Some(limit) = used_up {
                 return Err((limit.failure(quota), limit.reading.reset));
@@ -381,7 +480,13 @@ impl KeyQuota {
         }
         self.meters.take(state)?;
         if let Some((usage, _)) = &self.shared {
-            usage.count_rate(Amounts { requests: 1, tokens: 0 }, now);
+            usage.count_rate(
+                Amounts {
+                    requests: 1,
+                    tokens: 0,
+                },
+                now,
+            );
         }
         ticket.0.limits = state.limits();
         Ok(ticket)
@@ -410,12 +515,28 @@ pub(in crate::server) struct Ticket(Admission);
 impl Ticket {
     /// Charges a finished request with its tokens. `contacted` is true if an engine was contacted for it.
     pub(in crate::server) fn charge(&self, tokens: u64, contacted: bool, now: Millis) {
-        let KeyQuota { meters, budget, shared } = &*self.0.quota;
+        let KeyQuota {
+            meters,
+            budget,
+            shared,
+        } = &*self.0.quota;
         if let Some((_, usage)) = budget.as_ref().filter(|_| contacted || tokens > 0) {
-            usage.charge(Amounts { requests: 1, tokens }, now);
+            usage.charge(
+                Amounts {
+                    requests: 1,
+                    tokens,
+                },
+                now,
+            );
         }
         if let Some((usage, _)) = shared.as_ref().filter(|_| tokens > 0) {
-            usage.count_rate(Amounts { requests: 0, tokens }, now);
+            usage.count_rate(
+                Amounts {
+                    requests: 0,
+                    tokens,
+                },
+                now,
+            );
         }
         let Some(meter) = &meters.tokens else { return };
         // One token was taken on arrival.
@@ -466,7 +587,9 @@ mod tests {
     const HALF_A_DAY: Millis = 43_200_000;
 
     fn of(allowance: Allowance, quota: Quota) -> Arc<KeyQuota> {
-        let usage = quota.limits().then(|| Arc::new(KeyUsage::new("key".into())));
+        let usage = quota
+            .limits()
+            .then(|| Arc::new(KeyUsage::new("key".into())));
         Arc::new(KeyQuota {
             meters: Arc::new(Meters::new(allowance)),
             budget: usage.map(|usage| (quota, usage)),
@@ -475,7 +598,10 @@ mod tests {
     }
 
     /// Admits one request with a fresh standing.
-    fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, QuotaState), (Failure, Duration)> {
+    fn enter(
+        quota: &Arc<KeyQuota>,
+        now: Millis,
+    ) -> Result<(Ticket, QuotaState), (Failure, Duration)> {
         let mut state = QuotaState::default();
         quota.enter(&mut state, now).map(|ticket| (ticket, state))
     }
@@ -486,13 +612,31 @@ mod tests {
 
     #[test]
     fn tokens_are_charged_beyond_what_is_left_and_made_up_for() {
-        let quota = of(Allowance { tokens_per_minute: 600, ..Allowance::default() }, Quota::default());
-        let (first, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
-        assert_eq!(state.tokens.map(|reading| (reading.limit, reading.left)), Some((600, 599)));
+        let quota = of(
+            Allowance {
+                tokens_per_minute: 600,
+                ..Allowance::default()
+            },
+            Quota::default(),
+        );
+        let (first, state) = enter(&quota, NOON)
+            .map_err(|refused| format!("{refused:?}"))
+            .unwrap();
+        assert_eq!(
+            state.tokens.map(|reading| (reading.limit, reading.left)),
+            Some((600, 599))
+        );
         first.charge(100, true, NOON);
-        let (second, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let (second, state) = enter(&quota, NOON)
+            .map_err(|refused| format!("{refused:?}"))
+            .unwrap();
         // The time since then may have refilled one.
-        assert!(state.tokens.is_some_and(|reading| (499..=502).contains(&reading.left)), "{state:?}");
+        assert!(
+            state
+                .tokens
+                .is_some_and(|reading| (499..=502).contains(&reading.left)),
+            "{state:?}"
+        );
         second.charge(5_000, true, NOON);
         let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
         assert_eq!(failure.fault, Fault::RateLimit);
@@ -504,7 +648,13 @@ mod tests {
 
     #[test]
     fn so_many_at_once() {
-        let quota = of(Allowance { concurrency: 2, ..Allowance::default() }, Quota::default());
+        let quota = of(
+            Allowance {
+                concurrency: 2,
+                ..Allowance::default()
+            },
+            Quota::default(),
+        );
         let held = (enter(&quota, NOON), enter(&quota, NOON));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::ConcurrencyLimit));
         drop(held);
@@ -513,13 +663,28 @@ mod tests {
 
     #[test]
     fn requests_of_a_day_are_charged_at_their_end_and_held_until_then() {
-        let quota = of(Allowance::default(), Quota { requests_per_day: 2, ..Quota::default() });
-        let (first, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let quota = of(
+            Allowance::default(),
+            Quota {
+                requests_per_day: 2,
+                ..Quota::default()
+            },
+        );
+        let (first, state) = enter(&quota, NOON)
+            .map_err(|refused| format!("{refused:?}"))
+            .unwrap();
         assert_eq!(
             state.requests,
-            Some(Reading { limit: 2, left: 1, reset: Duration::from_secs(43_200), minutes: 1_440 })
+            Some(Reading {
+                limit: 2,
+                left: 1,
+                reset: Duration::from_secs(43_200),
+                minutes: 1_440
+            })
         );
-        let (second, state) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let (second, state) = enter(&quota, NOON)
+            .map_err(|refused| format!("{refused:?}"))
+            .unwrap();
         assert_eq!(state.requests.map(|reading| reading.left), Some(0));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
         // A request for which no engine was contacted costs nothing.
@@ -527,11 +692,16 @@ mod tests {
         drop(first);
         second.charge(7, true, NOON);
         drop(second);
-        let (third, _) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
+        let (third, _) = enter(&quota, NOON)
+            .map_err(|refused| format!("{refused:?}"))
+            .unwrap();
         third.charge(0, true, NOON);
         drop(third);
         let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
-        assert_eq!((failure.fault, wait), (Fault::InsufficientQuota, Duration::from_secs(43_200)));
+        assert_eq!(
+            (failure.fault, wait),
+            (Fault::InsufficientQuota, Duration::from_secs(43_200))
+        );
         assert_eq!(
             failure.message,
             "You exceeded your current quota: this key may use 2 requests a day, and has used them. The next day begins at \
@@ -556,7 +726,10 @@ mod tests {
             failure.write(false, &mut out);
             String::from_utf8_lossy(&out).into_owned()
         };
-        enter(&quota, NOON).map(|(ticket, _)| ticket.charge(120, true, NOON)).map_err(drop).unwrap();
+        enter(&quota, NOON)
+            .map(|(ticket, _)| ticket.charge(120, true, NOON))
+            .map_err(drop)
+            .unwrap();
         let today = told(NOON);
         assert!(today.contains("100 tokens a day"), "{today}");
         assert!(
@@ -566,7 +739,10 @@ mod tests {
             "{today}"
         );
         let tomorrow = NOON + HALF_A_DAY;
-        enter(&quota, tomorrow).map(|(ticket, _)| ticket.charge(120, true, tomorrow)).map_err(drop).unwrap();
+        enter(&quota, tomorrow)
+            .map(|(ticket, _)| ticket.charge(120, true, tomorrow))
+            .map_err(drop)
+            .unwrap();
         let month = told(tomorrow);
         assert!(
             month.contains("150 tokens a month") && month.ends_with(r#""resets_at":1796083200}}"#),
@@ -576,12 +752,24 @@ mod tests {
 
     #[test]
     fn the_limit_of_which_most_is_used_is_told() {
-        let limits = Quota { requests_per_day: 100, tokens_per_month: 1_000, ..Quota::default() };
-        let quota = of(Allowance { requests_per_minute: 4, ..Allowance::default() }, limits);
+        let limits = Quota {
+            requests_per_day: 100,
+            tokens_per_month: 1_000,
+            ..Quota::default()
+        };
+        let quota = of(
+            Allowance {
+                requests_per_minute: 4,
+                ..Allowance::default()
+            },
+            limits,
+        );
         let told = || {
             enter(&quota, NOON).ok().and_then(|(ticket, state)| {
                 ticket.charge(300, true, NOON);
-                state.limits().map(|limits| (limits.used_percent, limits.window_minutes))
+                state
+                    .limits()
+                    .map(|limits| (limits.used_percent, limits.window_minutes))
             })
         };
         // A quarter of the minute's requests, half of them, then 60 % of the month's tokens beside three quarters.
@@ -592,7 +780,13 @@ mod tests {
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
         let mut state = QuotaState::default();
         assert!(quota.enter(&mut state, NOON).is_err());
-        let limits = state.limits().map(|limits| (limits.used_percent, limits.window_minutes));
-        assert_eq!(limits, Some((100, 30 * 1_440)), "a refusal tells what is used up");
+        let limits = state
+            .limits()
+            .map(|limits| (limits.used_percent, limits.window_minutes));
+        assert_eq!(
+            limits,
+            Some((100, 30 * 1_440)),
+            "a refusal tells what is used up"
+        );
     }
 }

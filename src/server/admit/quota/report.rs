@@ -11,10 +11,17 @@ use serde::Serialize;
 impl Quotas {
     /// Returns the use of a caller's key, with that by other processes as of the last seconds. Without a caller there
     /// is no quota.
-    pub(in crate::server) async fn used_by(&self, caller: Option<&Caller>, app: &App) -> impl Serialize {
+    pub(in crate::server) async fn used_by(
+        &self,
+        caller: Option<&Caller>,
+        app: &App,
+    ) -> impl Serialize {
         let quota = caller.and_then(|caller| self.of_key(caller));
         if let Some((_, usage)) = quota.and_then(|quota| quota.budget.as_ref()) {
-            app.admit.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            app.admit
+                .usages
+                .refresh(usage, &app.store_handle, &app.metrics)
+                .await;
         }
         report(caller, quota, app.store_handle.now())
     }
@@ -25,14 +32,23 @@ impl Quotas {
         keys: Option<&Keyring>,
         app: &App,
     ) -> Vec<impl Serialize> {
-        let budgets = self.0.values().filter_map(|(_, quota)| quota.budget.as_ref());
+        let budgets = self
+            .0
+            .values()
+            .filter_map(|(_, quota)| quota.budget.as_ref());
         budgets.for_each(|(_, usage)| usage.mark_queried());
         app.admit.usages.sync(&app.store_handle, &app.metrics).await;
-        let mut callers: Vec<_> =
-            keys.into_iter().flat_map(Keyring::callers).map(|(_, caller)| caller).collect();
+        let mut callers: Vec<_> = keys
+            .into_iter()
+            .flat_map(Keyring::callers)
+            .map(|(_, caller)| caller)
+            .collect();
         callers.sort_by(|one, other| one.name.cmp(&other.name));
         let now = app.store_handle.now();
-        callers.into_iter().map(|caller| report(Some(caller), self.of_key(caller), now)).collect()
+        callers
+            .into_iter()
+            .map(|caller| report(Some(caller), self.of_key(caller), now))
+            .collect()
     }
 
     fn of_key(&self, caller: &Caller) -> Option<&KeyQuota> {
@@ -42,7 +58,11 @@ impl Quotas {
 
 /// Returns the use of one key. A period is null where the key has no quota of a day or a month, since nothing is counted
 /// then; so is the name if samewire checks no keys.
-fn report(caller: Option<&Caller>, quota: Option<&KeyQuota>, now: Millis) -> impl Serialize + use<> {
+fn report(
+    caller: Option<&Caller>,
+    quota: Option<&KeyQuota>,
+    now: Millis,
+) -> impl Serialize + use<> {
     let period = |period| quota.and_then(|quota| quota.used(period, now));
     members! {
         object: "usage",

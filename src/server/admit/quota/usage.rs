@@ -134,7 +134,10 @@ impl UsageState {
             self.late.extend(due);
             let excess = self.late.len().saturating_sub(LATE);
             self.late.drain(..excess);
-            *self.tally(period) = WindowTally { window: period.window(now), ..WindowTally::default() };
+            *self.tally(period) = WindowTally {
+                window: period.window(now),
+                ..WindowTally::default()
+            };
             if let (Period::Rate, Some((_, seen))) = (period, &mut self.charged) {
                 *seen = Amounts::default();
             }
@@ -143,12 +146,25 @@ impl UsageState {
 
     /// Returns the counts of a period's current window that the store does not have yet.
     fn due(&mut self, name: &Arc<str>, period: Period) -> Vec<Count> {
-        let WindowTally { window, mut own, mut stored, .. } = *self.tally(period);
+        let WindowTally {
+            window,
+            mut own,
+            mut stored,
+            ..
+        } = *self.tally(period);
         let kinds = KINDS.iter().filter(|(_, of, _)| *of == period);
         let grown = kinds.filter_map(|(kind, _, unit)| {
             let amount = *unit.of(&mut own);
-            let counter = Counter { name: Arc::clone(name), kind: *kind, begins: window.begins };
-            (amount > *unit.of(&mut stored)).then_some(Count { counter, ends: window.ends, amount })
+            let counter = Counter {
+                name: Arc::clone(name),
+                kind: *kind,
+                begins: window.begins,
+            };
+            (amount > *unit.of(&mut stored)).then_some(Count {
+                counter,
+                ends: window.ends,
+                amount,
+            })
         });
         grown.collect()
     }
@@ -167,7 +183,11 @@ impl UsageState {
 
 impl KeyUsage {
     pub(super) fn new(name: Arc<str>) -> Self {
-        Self { name, state: Mutex::default(), reading: tokio::sync::Mutex::default() }
+        Self {
+            name,
+            state: Mutex::default(),
+            reading: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Locks the state, with its windows advanced to `now`.
@@ -186,7 +206,12 @@ impl KeyUsage {
     pub(super) fn used(&self, period: Period, now: Millis) -> (Window, Amounts) {
         let mut state = self.at(now);
         state.queried = true;
-        let WindowTally { window, own, others, .. } = *state.tally(period);
+        let WindowTally {
+            window,
+            own,
+            others,
+            ..
+        } = *state.tally(period);
         (window, own.plus(others))
     }
 
@@ -212,10 +237,14 @@ impl KeyUsage {
         let mut state = self.at(now);
         let last = state.rated.replace(Instant::now());
         let is_paused = last.is_none_or(|last| last.elapsed() >= RECENT);
-        let Some(read) = state.read else { return Amounts::default() };
+        let Some(read) = state.read else {
+            return Amounts::default();
+        };
         let others = state.rate.others;
         match state.charged.replace((read, others)) {
-            Some((before, seen)) if !is_paused && read.saturating_duration_since(before) < RECENT => {
+            Some((before, seen))
+                if !is_paused && read.saturating_duration_since(before) < RECENT =>
+            {
                 Amounts {
                     requests: others.requests.saturating_sub(seen.requests),
                     tokens: others.tokens.saturating_sub(seen.tokens),
@@ -228,7 +257,11 @@ impl KeyUsage {
     /// Returns true if the processes know each other's counts of limits of a minute: those of others are known here as
     /// of the last seconds, and the own ones were stored then.
     pub(super) fn is_shared(&self) -> bool {
-        let is_stored = self.state.lock().unstored.is_none_or(|since| since.elapsed() < FRESH);
+        let is_stored = self
+            .state
+            .lock()
+            .unstored
+            .is_none_or(|since| since.elapsed() < FRESH);
         is_stored && self.is_fresh()
     }
 
@@ -241,7 +274,9 @@ impl KeyUsage {
     /// Returns all counts that the store does not have yet, of current and of ended windows.
     fn unsaved(&self, now: Millis) -> Vec<Count> {
         let mut state = self.at(now);
-        let present = Period::ALL.map(|period| state.due(&self.name, period)).concat();
+        let present = Period::ALL
+            .map(|period| state.due(&self.name, period))
+            .concat();
         [state.late.clone(), present].concat()
     }
 
@@ -256,7 +291,9 @@ impl KeyUsage {
     /// Marks counts as stored.
     fn saved(&self, counts: &[Count]) {
         let mut state = self.state.lock();
-        let own = counts.iter().filter(|count| count.counter.name == self.name);
+        let own = counts
+            .iter()
+            .filter(|count| count.counter.name == self.name);
         for count in own {
             state.late.retain(|late| late != count);
             if let Some(stored) = state.find(&count.counter, |tally| &mut tally.stored) {
@@ -271,7 +308,9 @@ impl KeyUsage {
     /// Takes over the counts of other processes, read at `at`. Missing counters are 0.
     fn merge_others(&self, counts: &[Count], at: Instant) {
         let mut state = self.state.lock();
-        let own = counts.iter().filter(|count| count.counter.name == self.name);
+        let own = counts
+            .iter()
+            .filter(|count| count.counter.name == self.name);
         for count in own {
             // Amounts only grow: if two answers arrive out of order, the larger is the later one.
             if let Some(others) = state.find(&count.counter, |tally| &mut tally.others) {
@@ -297,14 +336,23 @@ impl Usages {
     pub(super) fn of(&self, hash: &Hash) -> Arc<KeyUsage> {
         let name: Arc<str> = hash.counters().into();
         let mut known = self.known.lock();
-        let usage = known.entry(name).or_insert_with_key(|name| Arc::new(KeyUsage::new(Arc::clone(name))));
+        let usage = known
+            .entry(name)
+            .or_insert_with_key(|name| Arc::new(KeyUsage::new(Arc::clone(name))));
         Arc::clone(usage)
     }
 
     /// Reads the counts of other processes for a key if the known ones are too old. If the store does not answer,
     /// the request is judged by the known counts.
-    pub(super) async fn refresh(&self, usage: &KeyUsage, store_handle: &StoreHandle, metrics: &Metrics) {
-        let Some(store) = store_handle.store() else { return };
+    pub(super) async fn refresh(
+        &self,
+        usage: &KeyUsage,
+        store_handle: &StoreHandle,
+        metrics: &Metrics,
+    ) {
+        let Some(store) = store_handle.store() else {
+            return;
+        };
         if usage.is_fresh() || self.has_just_failed() {
             return;
         }
@@ -330,13 +378,20 @@ impl Usages {
         let now = store_handle.now();
         let due: Vec<_> = {
             let known = self.known.lock();
-            known.values().filter(|usage| usage.is_due(now)).cloned().collect()
+            known
+                .values()
+                .filter(|usage| usage.is_due(now))
+                .cloned()
+                .collect()
         };
         if due.is_empty() || store_handle.is_off() {
             return;
         }
         let Some(store) = store_handle.store() else {
-            return self.note_outcome(Err(StoreError::Unavailable("it is not open".to_owned())), metrics);
+            return self.note_outcome(
+                Err(StoreError::Unavailable("it is not open".to_owned())),
+                metrics,
+            );
         };
         for usages in due.chunks(TOGETHER) {
             let exchanged = exchange(&store, store_handle, usages).await;
@@ -376,12 +431,18 @@ async fn exchange(
     let (now, at) = (store_handle.now(), Instant::now());
     let counts: Vec<Count> = usages.iter().flat_map(|usage| usage.unsaved(now)).collect();
     if !counts.is_empty() {
-        store.put_counts(Arc::clone(&store_handle.owner), counts.clone()).await?;
+        store
+            .put_counts(Arc::clone(&store_handle.owner), counts.clone())
+            .await?;
         usages.iter().for_each(|usage| usage.saved(&counts));
     }
     let names = usages.iter().map(|usage| Arc::clone(&usage.name)).collect();
-    let others = store.counts_of_others(names, Arc::clone(&store_handle.owner), now).await?;
-    usages.iter().for_each(|usage| usage.merge_others(&others, at));
+    let others = store
+        .counts_of_others(names, Arc::clone(&store_handle.owner), now)
+        .await?;
+    usages
+        .iter()
+        .for_each(|usage| usage.merge_others(&others, at));
     Ok(())
 }
 
@@ -409,7 +470,10 @@ mod tests {
     }
 
     fn told(counts: &[Count]) -> Vec<(u32, u64)> {
-        counts.iter().map(|count| (count.counter.kind, count.amount)).collect()
+        counts
+            .iter()
+            .map(|count| (count.counter.kind, count.amount))
+            .collect()
     }
 
     #[test]
@@ -473,12 +537,24 @@ mod tests {
         let usage = usage();
         let others = |kind, amount| {
             let Window { begins, ends } = Period::Rate.window(NOON);
-            Count { counter: Counter { name: "key".into(), kind, begins }, ends, amount }
+            Count {
+                counter: Counter {
+                    name: "key".into(),
+                    kind,
+                    begins,
+                },
+                ends,
+                amount,
+            }
         };
         let at = Instant::now();
         assert_eq!(usage.take_foreign(NOON), cost(0, 0), "nothing is known");
         usage.merge_others(&[others(4, 100), others(5, 9_000)], at);
-        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "what was used before is refilled");
+        assert_eq!(
+            usage.take_foreign(NOON),
+            cost(0, 0),
+            "what was used before is refilled"
+        );
         let second = Duration::from_secs(1);
         usage.merge_others(&[others(4, 103), others(5, 9_500)], at + second);
         assert_eq!(usage.take_foreign(NOON), cost(3, 500));
@@ -489,7 +565,11 @@ mod tests {
         // Reads go on for a while after the last request: they make its pause no shorter.
         usage.merge_others(&[others(4, 600)], at + second + RECENT);
         usage.state.lock().rated = Instant::now().checked_sub(RECENT);
-        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "after a pause of requests");
+        assert_eq!(
+            usage.take_foreign(NOON),
+            cost(0, 0),
+            "after a pause of requests"
+        );
         // The process's own are written under their own kinds, and a new day begins at 0.
         usage.count_rate(cost(1, 70), NOON);
         assert_eq!(told(&usage.unsaved(NOON)), [(4, 1), (5, 70)]);
@@ -519,16 +599,32 @@ mod tests {
         usage.charge(cost(1, 10), NOON);
         let count = |kind, period: Period, amount| {
             let Window { begins, ends } = period.window(NOON);
-            Count { counter: Counter { name: "key".into(), kind, begins }, ends, amount }
+            Count {
+                counter: Counter {
+                    name: "key".into(),
+                    kind,
+                    begins,
+                },
+                ends,
+                amount,
+            }
         };
         let other = Count {
-            counter: Counter { name: "other".into(), ..count(0, Period::Day, 0).counter },
+            counter: Counter {
+                name: "other".into(),
+                ..count(0, Period::Day, 0).counter
+            },
             ..count(0, Period::Day, 99)
         };
         assert!(!usage.is_fresh());
         let at = Instant::now();
         usage.merge_others(
-            &[count(0, Period::Day, 5), count(3, Period::Month, 1_000), count(9, Period::Day, 7), other],
+            &[
+                count(0, Period::Day, 5),
+                count(3, Period::Month, 1_000),
+                count(9, Period::Day, 7),
+                other,
+            ],
             at,
         );
         assert!(usage.is_fresh());

@@ -42,7 +42,10 @@ impl Period {
                 (today - (date.day - 1), date.days_of_month())
             }
         };
-        Window { begins: first * DAY, ends: (first + days) * DAY }
+        Window {
+            begins: first * DAY,
+            ends: (first + days) * DAY,
+        }
     }
 }
 
@@ -83,13 +86,21 @@ impl Date {
         let of_year = of_era - (365 * year + year / 4 - year / 100);
         let from_march = (5 * of_year + 2) / 153;
         let day = of_year - (153 * from_march + 2) / 5 + 1;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        Self { year: era * 400 + year + u64::from(month <= 2), month, day }
+        let month = if from_march < 10 {
+            from_march + 3
+        } else {
+            from_march - 9
+        };
+        Self {
+            year: era * 400 + year + u64::from(month <= 2),
+            month,
+            day,
+        }
     }
 
     fn days_of_month(&self) -> u64 {
-        let is_leap =
-            self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
+        let is_leap = self.year.is_multiple_of(4)
+            && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
         match self.month {
             2 => 28 + u64::from(is_leap),
             4 | 6 | 9 | 11 => 30,
@@ -109,19 +120,43 @@ mod tests {
             // 1970-01-01 00:00:00
             (0, (0, 86_400), (0, 2_678_400)),
             // 2024-02-29 23:59:59
-            (1_709_251_199, (1_709_164_800, 1_709_251_200), (1_706_745_600, 1_709_251_200)),
+            (
+                1_709_251_199,
+                (1_709_164_800, 1_709_251_200),
+                (1_706_745_600, 1_709_251_200),
+            ),
             // 2024-03-01 00:00:00
-            (1_709_251_200, (1_709_251_200, 1_709_337_600), (1_709_251_200, 1_711_929_600)),
+            (
+                1_709_251_200,
+                (1_709_251_200, 1_709_337_600),
+                (1_709_251_200, 1_711_929_600),
+            ),
             // 2025-02-28 12:00:00
-            (1_740_744_000, (1_740_700_800, 1_740_787_200), (1_738_368_000, 1_740_787_200)),
+            (
+                1_740_744_000,
+                (1_740_700_800, 1_740_787_200),
+                (1_738_368_000, 1_740_787_200),
+            ),
             // 2026-12-31 23:59:59
-            (1_798_761_599, (1_798_675_200, 1_798_761_600), (1_796_083_200, 1_798_761_600)),
+            (
+                1_798_761_599,
+                (1_798_675_200, 1_798_761_600),
+                (1_796_083_200, 1_798_761_600),
+            ),
             // 2100-02-28 00:00:00, no leap year
-            (4_107_456_000, (4_107_456_000, 4_107_542_400), (4_105_123_200, 4_107_542_400)),
+            (
+                4_107_456_000,
+                (4_107_456_000, 4_107_542_400),
+                (4_105_123_200, 4_107_542_400),
+            ),
         ] {
             for (period, (begins, ends)) in [(Period::Day, day), (Period::Month, month)] {
                 let window = period.window(now * 1000 + 999);
-                assert_eq!((window.begins, window.ends), (begins * 1000, ends * 1000), "{now} {period:?}");
+                assert_eq!(
+                    (window.begins, window.ends),
+                    (begins * 1000, ends * 1000),
+                    "{now} {period:?}"
+                );
                 assert_eq!(window.resets_at(), ends);
             }
         }
@@ -143,9 +178,24 @@ mod tests {
     #[test]
     fn an_end_as_people_read_it() {
         for (now, period, end, minutes) in [
-            (1_709_251_199_000, Period::Day, "2024-03-01 00:00 UTC", 1_440),
-            (1_709_251_199_000, Period::Month, "2024-03-01 00:00 UTC", 29 * 1_440),
-            (1_798_761_599_000, Period::Month, "2027-01-01 00:00 UTC", 31 * 1_440),
+            (
+                1_709_251_199_000,
+                Period::Day,
+                "2024-03-01 00:00 UTC",
+                1_440,
+            ),
+            (
+                1_709_251_199_000,
+                Period::Month,
+                "2024-03-01 00:00 UTC",
+                29 * 1_440,
+            ),
+            (
+                1_798_761_599_000,
+                Period::Month,
+                "2027-01-01 00:00 UTC",
+                31 * 1_440,
+            ),
         ] {
             let window = period.window(now);
             assert_eq!((window.end().as_str(), window.minutes()), (end, minutes));

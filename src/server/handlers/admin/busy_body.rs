@@ -26,7 +26,11 @@ pub(super) struct BusyBody {
 
 impl BusyBody {
     pub(super) fn new(body: Body, active: ActiveRequest) -> Self {
-        Self { body, rest: Bytes::new(), active }
+        Self {
+            body,
+            rest: Bytes::new(),
+            active,
+        }
     }
 }
 

@@ -39,7 +39,11 @@ pub(super) async fn start(
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     let StartCapture { criteria, time } = start;
-    let Criteria { key, model, only_failures } = &criteria;
+    let Criteria {
+        key,
+        model,
+        only_failures,
+    } = &criteria;
     tracing::warn!(
         key,
         model,
@@ -60,7 +64,10 @@ pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
 }
 
 /// Forgets all captured exchanges.
-pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn clear(
+    State(present): State<Arc<ActiveConfig>>,
+    RawQuery(query): RawQuery,
+) -> Response {
     if query.is_some_and(|query| !query.is_empty()) {
         let why = "all exchanges are forgotten, so that there is nothing to select: leave out the query\n";
         return (StatusCode::BAD_REQUEST, why).into_response();
@@ -70,10 +77,18 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
 
 /// Forgets the captured exchanges of a request id. A client may have sent one id with several requests. The id may have
 /// the ending of [`download`].
-pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+pub(super) async fn forget(
+    State(present): State<Arc<ActiveConfig>>,
+    Path(id): Path<String>,
+) -> Response {
     let captures = &present.app().captures;
-    let ids = [Some(id.as_str()), id.strip_suffix(".tar")].into_iter().flatten();
-    match ids.map(|id| captures.forget(id)).find(|forgotten| *forgotten > 0) {
+    let ids = [Some(id.as_str()), id.strip_suffix(".tar")]
+        .into_iter()
+        .flatten();
+    match ids
+        .map(|id| captures.forget(id))
+        .find(|forgotten| *forgotten > 0)
+    {
         None => not_captured(),
         Some(forgotten) => json::answer(&members! { forgotten }),
     }
@@ -81,18 +96,28 @@ pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): P
 
 /// Returns the answer for an id of which there is no exchange.
 pub(super) fn not_captured() -> Response {
-    (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response()
+    (
+        StatusCode::NOT_FOUND,
+        "there is no captured exchange of this id\n",
+    )
+        .into_response()
 }
 
 /// Lists captured exchanges, the newest first, without their content.
-pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> Response {
+pub(super) async fn list(
+    State(present): State<Arc<ActiveConfig>>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let filter = match CaptureFilter::read(query.as_deref().unwrap_or_default()) {
         Ok(filter) => filter,
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     let app = present.app();
     let all = app.captures.list();
-    let chosen = all.iter().filter(|exchange| filter.matches(exchange.facts())).take(filter.limit);
+    let chosen = all
+        .iter()
+        .filter(|exchange| filter.matches(exchange.facts()))
+        .take(filter.limit);
     json::answer(&members! {
         capturing: capturing(&app.captures),
         used_bytes: app.captures.used(),
@@ -112,11 +137,17 @@ pub(super) async fn download(
         Ok(number) => number,
         Err(refusal) => return refusal,
     };
-    let named = id.strip_suffix(".tar").and_then(|id| captures.find(id, number));
-    let Some(exchange) = named.or_else(|| captures.find(&id, number)) else { return not_captured() };
+    let named = id
+        .strip_suffix(".tar")
+        .and_then(|id| captures.find(id, number));
+    let Some(exchange) = named.or_else(|| captures.find(&id, number)) else {
+        return not_captured();
+    };
     let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
     let archive = preparation::aside(move || archive(&exchange.read()).ok()).await;
-    let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let Some(archive) = archive else {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    };
     let headers = [
         (CONTENT_TYPE, "application/x-tar"),
         (CONTENT_DISPOSITION, name.as_str()),
@@ -135,10 +166,18 @@ pub(super) fn number(query: Option<&str>) -> Result<Option<u64>, Response> {
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         match &*name {
             "number" => {
-                let parsed = value.parse().map_err(|_| refusal("number: must be a whole number".to_owned()));
+                let parsed = value
+                    .parse()
+                    .map_err(|_| refusal("number: must be a whole number".to_owned()));
                 number = Some(parsed?);
             }
-            other => return Err(refusal(suggest(format!("{other}: unknown"), other, ["number"]))),
+            other => {
+                return Err(refusal(suggest(
+                    format!("{other}: unknown"),
+                    other,
+                    ["number"],
+                )));
+            }
         }
     }
     Ok(number)
@@ -156,8 +195,14 @@ struct CaptureFilter {
 
 impl CaptureFilter {
     fn read(query: &str) -> Result<Self, String> {
-        let mut this =
-            Self { key: None, model: None, upstream: None, end: None, failed: false, limit: usize::MAX };
+        let mut this = Self {
+            key: None,
+            model: None,
+            upstream: None,
+            end: None,
+            failed: false,
+            limit: usize::MAX,
+        };
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
             match &*name {
@@ -179,7 +224,9 @@ impl CaptureFilter {
                     }
                 }
                 "limit" => {
-                    this.limit = value.parse().map_err(|_| "limit: must be a whole number".to_owned())?
+                    this.limit = value
+                        .parse()
+                        .map_err(|_| "limit: must be a whole number".to_owned())?
                 }
                 other => return Err(suggest(format!("{other}: unknown"), other, FILTERS)),
             }
@@ -204,7 +251,14 @@ impl CaptureFilter {
 
 /// Returns the condition for requests to be captured, and the seconds that are left.
 fn capturing(ring: &Ring) -> Option<impl Serialize> {
-    let (Criteria { key, model, only_failures }, left) = ring.switched()?;
+    let (
+        Criteria {
+            key,
+            model,
+            only_failures,
+        },
+        left,
+    ) = ring.switched()?;
     let seconds_left = left.map(|left| left.as_secs_f64());
     Some(members! { key, model: model, only_failures, seconds_left: seconds_left })
 }
@@ -239,20 +293,37 @@ pub(super) fn summary(exchange: &Captured, lengths: BodyLengths) -> impl Seriali
 
 /// Returns the name of an exchange's folder: engine and request id, without what file names may not have.
 fn folder(exchange: &Captured) -> String {
-    let engine = exchange.attempts.last().map_or("none", |attempt| attempt.engine);
-    let id = exchange.info.id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' });
+    let engine = exchange
+        .attempts
+        .last()
+        .map_or("none", |attempt| attempt.engine);
+    let id = exchange.info.id.chars().map(|c| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    });
     format!("{engine}-{}", id.collect::<String>())
 }
 
 fn archive(exchange: &Captured) -> std::io::Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
-    let seconds = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = exchange
+        .began
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
     for (path, content) in files(exchange) {
         let mut header = tar::Header::new_ustar();
         header.set_size(u64::try_from(content.len()).unwrap_or(u64::MAX));
         header.set_mode(0o600);
         header.set_mtime(seconds);
-        archive.append_data(&mut header, format!("{}/{path}", folder(exchange)), content.as_slice())?;
+        archive.append_data(
+            &mut header,
+            format!("{}/{path}", folder(exchange)),
+            content.as_slice(),
+        )?;
     }
     archive.into_inner()
 }

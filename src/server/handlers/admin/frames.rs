@@ -6,7 +6,8 @@ use super::captures::{not_captured, number, summary};
 use super::{json, preparation};
 use crate::capture::{BodyLengths, Captured, RecordedAttempt, RecordedMessage, body_file};
 use crate::filter::{
-    Change, FilterError, FilterParams, FrameRow, Side, TimedFrame, explained_rows, relayed_rows, rule_words,
+    Change, FilterError, FilterParams, FrameRow, Side, TimedFrame, explained_rows, relayed_rows,
+    rule_words,
 };
 use crate::json::members;
 use crate::plan::Route;
@@ -31,9 +32,12 @@ pub(super) async fn frames(
         Ok(number) => number,
         Err(refusal) => return refusal,
     };
-    let Some(exchange) = app.captures.find(&id, number) else { return not_captured() };
+    let Some(exchange) = app.captures.find(&id, number) else {
+        return not_captured();
+    };
     let text =
-        preparation::aside(move || json::text(&answer(&app, &exchange.read(), exchange.lengths()))).await;
+        preparation::aside(move || json::text(&answer(&app, &exchange.read(), exchange.lengths())))
+            .await;
     json::response(text)
 }
 
@@ -41,9 +45,13 @@ pub(super) async fn frames(
 fn answer(app: &App, exchange: &Captured, lengths: BodyLengths) -> impl Serialize {
     let last = exchange.attempts.last();
     let (rows, why_not) = rows(app, exchange);
-    let used = rows.iter().flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
+    let used = rows
+        .iter()
+        .flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
     let names = used.chain(exchange.outcome.rules.iter().map(|(rule, _)| *rule));
-    let rules: BTreeMap<_, _> = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
+    let rules: BTreeMap<_, _> = names
+        .filter_map(|name| Some((name, rule_words(name)?)))
+        .collect();
     members! {
         id: &*exchange.info.id,
         summary: summary(exchange, lengths),
@@ -101,14 +109,24 @@ const MAX_LINES: usize = 200_000;
 
 /// Returns true if a side has more frames than are prepared.
 fn is_too_long(side: &Side<'_>) -> bool {
-    memchr::memchr2_iter(b'\n', b'\r', side.body).nth(MAX_LINES).is_some()
+    memchr::memchr2_iter(b'\n', b'\r', side.body)
+        .nth(MAX_LINES)
+        .is_some()
 }
 
 /// Returns the rows, and the reason if they have no changes.
 fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<String>) {
-    let nothing = Side { body: &[], pieces: &[], is_stream: false, is_socket: false };
+    let nothing = Side {
+        body: &[],
+        pieces: &[],
+        is_stream: false,
+        is_socket: false,
+    };
     let client = exchange.answer.as_ref().map_or(nothing, Side::of);
-    let attempt = exchange.attempts.last().and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
+    let attempt = exchange
+        .attempts
+        .last()
+        .and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
     let Some((attempt, answer)) = attempt else {
         let why = match exchange.is_cut {
             true => "The exchange reached a limit of [capture] before an engine's answer.",
@@ -118,8 +136,9 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
     };
     let engine = Side::of(answer);
     if is_too_long(&engine) || is_too_long(&client) {
-        let why =
-            format!("One side has more than {MAX_LINES} lines, which are not shown: download the exchange.");
+        let why = format!(
+            "One side has more than {MAX_LINES} lines, which are not shown: download the exchange."
+        );
         return (Vec::new(), Some(why));
     }
     let explained = match params(app, exchange, attempt, answer) {
@@ -130,7 +149,8 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
         None => Err(match engine.body == client.body {
             true => "The answer was relayed as it is: this route is not rewritten.".to_owned(),
             false => {
-                "samewire made this answer of the engine's, and explains no changes on this route.".to_owned()
+                "samewire made this answer of the engine's, and explains no changes on this route."
+                    .to_owned()
             }
         }),
     };
@@ -149,15 +169,30 @@ fn params(
     answer: &RecordedMessage,
 ) -> Option<FilterParams> {
     let api = Api::of_path(attempt.request.head.split(' ').nth(1)?)?;
-    let began = exchange.began.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let began = exchange
+        .began
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     Some(FilterParams {
         api: Some(api),
         to: Some(client_api(&exchange.info.path, api)?),
         request: Some(request(exchange)),
-        route: Route { vocabulary: app.pool.vocabulary(), ..Route::clone(attempt.route.as_ref()?) },
+        route: Route {
+            vocabulary: app.pool.vocabulary(),
+            ..Route::clone(attempt.route.as_ref()?)
+        },
         status: status(answer)?,
-        ending: if attempt.is_complete { Ending::Clean } else { Ending::Reset },
-        stamp: Stamp { id: AnswerId(1), now: began.as_secs(), seed: 1, ..Stamp::default() },
+        ending: if attempt.is_complete {
+            Ending::Clean
+        } else {
+            Ending::Reset
+        },
+        stamp: Stamp {
+            id: AnswerId(1),
+            now: began.as_secs(),
+            seed: 1,
+            ..Stamp::default()
+        },
         limits: app.config.limits.clone(),
         shown: false,
     })
@@ -166,7 +201,10 @@ fn params(
 /// Returns the client's request. A message of a WebSocket does not say that its answer is a stream.
 fn request(exchange: &Captured) -> Bytes {
     let body = &exchange.request.body;
-    let is_socket = exchange.answer.as_ref().is_some_and(|answer| Side::of(answer).is_socket);
+    let is_socket = exchange
+        .answer
+        .as_ref()
+        .is_some_and(|answer| Side::of(answer).is_socket);
     match body.trim_ascii_start().strip_prefix(b"{") {
         Some(members) if is_socket => [br#"{"stream":true,"#, members].concat().into(),
         _ => Bytes::copy_from_slice(body),

@@ -30,6 +30,10 @@ fn point(point: &HistoryPoint) -> impl Serialize {
 }
 
 fn durations(snapshot: &HistogramSnapshot) -> impl Serialize {
-    let quantile = |part| snapshot.quantile(part).map(|seconds| (seconds * 1e6).round() / 1e3);
+    let quantile = |part| {
+        snapshot
+            .quantile(part)
+            .map(|seconds| (seconds * 1e6).round() / 1e3)
+    };
     members! { count: snapshot.count(), p50_ms: quantile(0.5), p95_ms: quantile(0.95) }
 }

@@ -76,7 +76,8 @@ pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Respon
 }
 
 fn response(name: &str, request_headers: &HeaderMap) -> Response {
-    let Some(((_, content), tag)) = FILES.iter().zip(&*TAGS).find(|((own, _), _)| *own == name) else {
+    let Some(((_, content), tag)) = FILES.iter().zip(&*TAGS).find(|((own, _), _)| *own == name)
+    else {
         return (StatusCode::NOT_FOUND, "not found\n").into_response();
     };
     let headers = [
@@ -95,7 +96,10 @@ fn response(name: &str, request_headers: &HeaderMap) -> Response {
 
 /// Returns true if the client has the file with this tag.
 fn is_known(headers: &HeaderMap, tag: &str) -> bool {
-    let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let lists = headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut tags = lists.flat_map(|list| list.split(',')).map(str::trim);
     tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
 }

@@ -18,7 +18,10 @@ pub(super) fn text(value: &impl Serialize) -> Option<String> {
 
 /// Returns the answer with this text.
 pub(super) fn response(text: Option<impl IntoResponse>) -> Response {
-    let headers = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    let headers = [
+        (CONTENT_TYPE, "application/json"),
+        (CACHE_CONTROL, "no-store"),
+    ];
     match text {
         Some(text) => (headers, text).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -27,7 +30,9 @@ pub(super) fn response(text: Option<impl IntoResponse>) -> Response {
 
 /// Returns a time as Unix seconds.
 pub(super) fn unix_seconds(time: SystemTime) -> f64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }
 
 /// Returns a duration in milliseconds, to the microsecond.

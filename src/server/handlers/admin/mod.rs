@@ -61,7 +61,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Serves operators without end, even when clients have taken all descriptors.
 pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(8 << 10);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(8 << 10);
     let connections = Arc::new(Connections::default());
     let mut evictions = Evictions::of(&connections, MIN_IDLE);
     let router = router(present);
@@ -86,12 +88,19 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
         let service = TowerToHyperService::new(router.clone().layer(Extension(open.state.clone())));
         let mut connection = http.serve_connection(TokioIo::new(stream), service);
         let reserve = Arc::clone(&reserve);
-        #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one task for each connection, bounded by the places"
+        )]
         tokio::spawn(async move {
             std::future::poll_fn(|cx| {
                 // Bytes that the client has sent count before an eviction.
                 let served = Pin::new(&mut connection).poll(cx).map(drop);
-                if open.state.poll_evicted(cx) { Poll::Ready(()) } else { served }
+                if open.state.poll_evicted(cx) {
+                    Poll::Ready(())
+                } else {
+                    served
+                }
             })
             .await;
             if let Ok(stream) = connection.into_parts().io.into_inner().into_std() {
@@ -121,12 +130,18 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))
         .route("/captures/stop", post(captures::stop))
-        .route("/captures/{id}", get(captures::download).delete(captures::forget))
+        .route(
+            "/captures/{id}",
+            get(captures::download).delete(captures::forget),
+        )
         .route("/captures/{id}/frames", get(frames::frames))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         // The header `allow`, which axum adds, has the methods of the route.
         .method_not_allowed_fallback(async |method: Method| {
-            (StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed here\n"))
+            (
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("{method} is not allowed here\n"),
+            )
         })
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)
@@ -160,7 +175,10 @@ async fn admit(
         Some(AdminRefusal::Host(why)) => {
             if !IS_TOLD.swap(true, Ordering::Relaxed) {
                 let reason = why.trim_end();
-                tracing::warn!(reason, "the admin listener refused a request; others like it are not told");
+                tracing::warn!(
+                    reason,
+                    "the admin listener refused a request; others like it are not told"
+                );
             }
             why
         }
@@ -173,10 +191,18 @@ async fn start(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> 
     start::answer(&present.app(), &headers).map(Body::from)
 }
 
-async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+async fn ready(
+    State(present): State<Arc<ActiveConfig>>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, String) {
     let app = present.app();
     let more = match query.as_deref() {
-        Some("verbose") => app.pool.upstreams().iter().map(|upstream| told(upstream)).collect(),
+        Some("verbose") => app
+            .pool
+            .upstreams()
+            .iter()
+            .map(|upstream| told(upstream))
+            .collect(),
         _ => String::new(),
     };
     let why = match app.trouble() {
@@ -191,11 +217,20 @@ async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQue
 fn told(upstream: &Upstream) -> String {
     let ready = upstream.trouble().map_or("yes", |_| "no");
     let (found, figures) = (upstream.detected(), &upstream.figures);
-    let mut line =
-        format!("upstream={} ready={ready} {found} in_flight={}", figures.name, figures.active.value());
+    let mut line = format!(
+        "upstream={} ready={ready} {found} in_flight={}",
+        figures.name,
+        figures.active.value()
+    );
     if let Some(busy) = figures.busy() {
-        let _ = write!(line, " engine_running={} engine_waiting={}", busy.running, busy.waiting);
-        busy.cache.into_iter().for_each(|part| _ = write!(line, " engine_cache_usage={part}"));
+        let _ = write!(
+            line,
+            " engine_running={} engine_waiting={}",
+            busy.running, busy.waiting
+        );
+        busy.cache
+            .into_iter()
+            .for_each(|part| _ = write!(line, " engine_cache_usage={part}"));
     }
     visible(&line) + "\n"
 }
@@ -220,20 +255,33 @@ async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String
 async fn drain_and_wait(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().drain_and_wait().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),
-        Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
-        None => (StatusCode::CONFLICT, "the drain was taken back\n".to_owned()),
+        Some(left) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("{left} requests are left\n"),
+        ),
+        None => (
+            StatusCode::CONFLICT,
+            "the drain was taken back\n".to_owned(),
+        ),
     }
 }
 
 /// Returns what each key has used of its quotas.
 async fn usage(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
-    let data = app.admit.quotas.used_by_all(app.config.auth.as_deref(), &app).await;
+    let data = app
+        .admit
+        .quotas
+        .used_by_all(app.config.auth.as_deref(), &app)
+        .await;
     json::answer(&members! { object: "list", data })
 }
 
 async fn metrics(
     State(present): State<Arc<ActiveConfig>>,
 ) -> ([(http::HeaderName, &'static str); 1], String) {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], present.app().metrics.rendered())
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        present.app().metrics.rendered(),
+    )
 }

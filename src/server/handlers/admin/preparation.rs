@@ -35,7 +35,10 @@ pub(super) async fn aside<T: AsRef<[u8]> + Send + 'static>(
         prepare()
     });
     let bytes = prepared.await.ok()??;
-    Some(Bytes::from_owner(PreparedBody { bytes, _unread: unread }))
+    Some(Bytes::from_owner(PreparedBody {
+        bytes,
+        _unread: unread,
+    }))
 }
 
 #[cfg(test)]

@@ -25,7 +25,12 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>) -> Response {
 }
 
 fn listed(request: &RequestSnapshot) -> impl Serialize {
-    let RequestSnapshot { facts, numbers, outcome, .. } = request;
+    let RequestSnapshot {
+        facts,
+        numbers,
+        outcome,
+        ..
+    } = request;
     let upstream = facts.upstream.as_ref();
     members! {
         id: &*facts.id,
@@ -66,6 +71,9 @@ fn side_name(side: Side) -> &'static str {
 
 /// Returns the rate since the first token; `None` before it, and in the same instant.
 fn tokens_per_second(numbers: &RequestNumbers) -> Option<f64> {
-    let seconds = numbers.total.checked_sub(numbers.first_token?)?.as_secs_f64();
+    let seconds = numbers
+        .total
+        .checked_sub(numbers.first_token?)?
+        .as_secs_f64();
     (seconds > 0.0 && numbers.tokens > 1).then(|| numbers.tokens as f64 / seconds)
 }

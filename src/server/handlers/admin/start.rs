@@ -16,14 +16,23 @@ use http::header::{HOST, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 use std::fmt::Write as _;
 
-const TEMPLATE: Template =
-    Template { title: "samewire", style: include_str!("start.css"), body: include_str!("start.html") };
+const TEMPLATE: Template = Template {
+    title: "samewire",
+    style: include_str!("start.css"),
+    body: include_str!("start.html"),
+};
 
 /// Other routes of this listener, and their purpose.
 const LINKS: [(&str, &str); 5] = [
-    (INSPECTOR_PATH, "the inspector: requests, engines, and captured exchanges frame by frame"),
+    (
+        INSPECTOR_PATH,
+        "the inspector: requests, engines, and captured exchanges frame by frame",
+    ),
     ("/livez", "whether the process lives"),
-    ("/readyz?verbose", "whether it should get traffic, with a line for each upstream"),
+    (
+        "/readyz?verbose",
+        "whether it should get traffic, with a line for each upstream",
+    ),
     ("/metrics", "its figures, for Prometheus"),
     ("/captures", "captured exchanges, if any are captured"),
 ];
@@ -53,11 +62,15 @@ pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
         false => {
             let mut response = Response::new(Bytes::from(start.text()));
             let label = HeaderValue::from_static("text/plain; charset=utf-8");
-            response.headers_mut().insert(http::header::CONTENT_TYPE, label);
+            response
+                .headers_mut()
+                .insert(http::header::CONTENT_TYPE, label);
             response
         }
     };
-    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("accept"));
     response
 }
 
@@ -72,17 +85,29 @@ impl StartPage {
             base_url: base_url(app, headers),
             is_ready: why.is_empty(),
             why,
-            upstreams: app.pool.upstreams().iter().map(|upstream| UpstreamRow::of(upstream)).collect(),
+            upstreams: app
+                .pool
+                .upstreams()
+                .iter()
+                .map(|upstream| UpstreamRow::of(upstream))
+                .collect(),
         }
     }
 
     fn html(&self) -> Page {
         let ready = match self.is_ready {
             true => "<strong class=\"good\">ready</strong>".to_owned(),
-            false => format!("<strong class=\"bad\">not ready</strong>: {}", escaped(&self.why)),
+            false => format!(
+                "<strong class=\"bad\">not ready</strong>: {}",
+                escaped(&self.why)
+            ),
         };
         let links = LINKS.iter().map(|(path, what)| {
-            format!("<li><a href=\"{0}\"><code>{0}</code></a> {1}</li>\n", escaped(path), escaped(what))
+            format!(
+                "<li><a href=\"{0}\"><code>{0}</code></a> {1}</li>\n",
+                escaped(path),
+                escaped(what)
+            )
         });
         let values = [
             ("version", escaped(Build::CURRENT.version)),
@@ -90,26 +115,46 @@ impl StartPage {
             ("date", escaped(Build::CURRENT.date)),
             ("ready", ready),
             ("url", escaped(&self.base_url)),
-            ("upstreams", self.upstreams.iter().map(UpstreamRow::html).collect()),
+            (
+                "upstreams",
+                self.upstreams.iter().map(UpstreamRow::html).collect(),
+            ),
             ("links", links.collect()),
         ];
         Page::new(TEMPLATE, &values)
     }
 
     fn text(&self) -> String {
-        let Build { version, commit, date, .. } = Build::CURRENT;
+        let Build {
+            version,
+            commit,
+            date,
+            ..
+        } = Build::CURRENT;
         let mut out = format!("samewire {version}, commit {commit} of {date}\n");
         let _ = match self.is_ready {
             true => writeln!(out, "ready"),
             false => writeln!(out, "not ready: {}", self.why),
         };
         let _ = writeln!(out, "clients: {}\n", self.base_url);
-        for UpstreamRow { name, engine, version, trouble, in_flight } in &self.upstreams {
+        for UpstreamRow {
+            name,
+            engine,
+            version,
+            trouble,
+            in_flight,
+        } in &self.upstreams
+        {
             let ready = trouble.as_deref().unwrap_or("ready");
-            let _ = writeln!(out, "upstream {name}: {engine} {version}, {ready}, {in_flight} in flight");
+            let _ = writeln!(
+                out,
+                "upstream {name}: {engine} {version}, {ready}, {in_flight} in flight"
+            );
         }
         out.push('\n');
-        LINKS.iter().for_each(|(path, what)| _ = writeln!(out, "{path}  {what}"));
+        LINKS
+            .iter()
+            .for_each(|(path, what)| _ = writeln!(out, "{path}  {what}"));
         out
     }
 }
@@ -117,8 +162,10 @@ impl StartPage {
 impl UpstreamRow {
     fn of(upstream: &Upstream) -> Self {
         let identity = upstream.identity();
-        let version =
-            identity.version.map_or_else(|| "version unknown".to_owned(), |version| version.to_string());
+        let version = identity.version.map_or_else(
+            || "version unknown".to_owned(),
+            |version| version.to_string(),
+        );
         Self {
             name: upstream.config.name.clone(),
             engine: identity.engine.name.to_owned(),
@@ -129,7 +176,13 @@ impl UpstreamRow {
     }
 
     fn html(&self) -> String {
-        let Self { name, engine, version, trouble, in_flight } = self;
+        let Self {
+            name,
+            engine,
+            version,
+            trouble,
+            in_flight,
+        } = self;
         let (class, ready) = match trouble {
             None => ("good", "ready"),
             Some(trouble) => ("bad", trouble.as_str()),
@@ -146,6 +199,12 @@ impl UpstreamRow {
 
 /// Returns the base URL for clients, with the host name by which this page was requested.
 pub(super) fn base_url(app: &App, headers: &HeaderMap) -> String {
-    let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
-    listener::base_url(app.net.clients, named.as_ref().map(|authority| authority.host()), &app.config)
+    let named = headers
+        .get(HOST)
+        .and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
+    listener::base_url(
+        app.net.clients,
+        named.as_ref().map(|authority| authority.host()),
+        &app.config,
+    )
 }

@@ -52,7 +52,8 @@ impl StartCapture {
                 return Err(format!("{name}: it is there twice"));
             }
             if value.get() != "null" {
-                this.take(name, *value).map_err(|why| format!("{name}: {why}"))?;
+                this.take(name, *value)
+                    .map_err(|why| format!("{name}: {why}"))?;
             }
         }
         match &this.criteria.key {
@@ -70,7 +71,8 @@ impl StartCapture {
         };
         match name {
             "time" => {
-                let CaptureTime(time) = serde_json::from_str(text).map_err(|error| without_place(&error))?;
+                let CaptureTime(time) =
+                    serde_json::from_str(text).map_err(|error| without_place(&error))?;
                 if time.is_zero() {
                     return Err("must be longer than 0".to_owned());
                 }
@@ -78,7 +80,9 @@ impl StartCapture {
             }
             "key" => self.criteria.key = name_of()?,
             "model" => self.criteria.model = name_of()?,
-            _ => self.criteria.only_failures = text.parse().map_err(|_| "expected true or false")?,
+            _ => {
+                self.criteria.only_failures = text.parse().map_err(|_| "expected true or false")?
+            }
         }
         Ok(())
     }
@@ -92,8 +96,11 @@ fn without_place(error: &serde_json::Error) -> String {
 
 /// Fails unless a key has this name.
 fn check_key(name: &str, keys: Option<&Keyring>) -> Result<(), String> {
-    let mut names: Vec<&str> =
-        keys.into_iter().flat_map(Keyring::callers).map(|(_, caller)| &*caller.name).collect();
+    let mut names: Vec<&str> = keys
+        .into_iter()
+        .flat_map(Keyring::callers)
+        .map(|(_, caller)| &*caller.name)
+        .collect();
     if names.contains(&name) {
         return Ok(());
     }
@@ -102,9 +109,22 @@ fn check_key(name: &str, keys: Option<&Keyring>) -> Result<(), String> {
         return Err("key: there are no keys in [auth]".to_owned());
     }
     let more = names.len().saturating_sub(TOLD);
-    let told = names.iter().take(TOLD).copied().collect::<Vec<_>>().join(", ");
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    Err(suggest(format!("key: no key has this name; there are {told}{more}"), name, names))
+    let told = names
+        .iter()
+        .take(TOLD)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    Err(suggest(
+        format!("key: no key has this name; there are {told}{more}"),
+        name,
+        names,
+    ))
 }
 
 #[cfg(test)]
@@ -116,11 +136,18 @@ mod tests {
         let read = |body: &str| StartCapture::read(body.as_bytes(), None);
         assert_eq!(read(" \n"), Ok(StartCapture::default()));
         assert_eq!(
-            read(r#"{"time":null,"key":"","model":"m"}"#).unwrap().criteria.model.as_deref(),
+            read(r#"{"time":null,"key":"","model":"m"}"#)
+                .unwrap()
+                .criteria
+                .model
+                .as_deref(),
             Some("m")
         );
         let start = read(r#"{"time":"5m","only_failures":true}"#).unwrap();
-        assert_eq!((start.time, start.criteria.only_failures), (Some(Duration::from_secs(300)), true));
+        assert_eq!(
+            (start.time, start.criteria.only_failures),
+            (Some(Duration::from_secs(300)), true)
+        );
     }
 
     #[test]
@@ -132,14 +159,29 @@ mod tests {
             (r#"{"time":0}"#, "time: must be longer than 0"),
             (r#"{"time":1,"time":2}"#, "time: it is there twice"),
             (r#"{"model":5}"#, "model: expected a string"),
-            (r#"{"only_failures":"yes"}"#, "only_failures: expected true or false"),
+            (
+                r#"{"only_failures":"yes"}"#,
+                "only_failures: expected true or false",
+            ),
             (r#"{"key":"a"}"#, "key: there are no keys in [auth]"),
         ] {
-            assert_eq!(StartCapture::read(body.as_bytes(), None), Err(expected.to_owned()), "{body}");
+            assert_eq!(
+                StartCapture::read(body.as_bytes(), None),
+                Err(expected.to_owned()),
+                "{body}"
+            );
         }
-        for body in [r#"{"time":"soon"}"#, r#"{"time":-1}"#, r#"{"time":true}"#, r#"{"time":1e300}"#] {
+        for body in [
+            r#"{"time":"soon"}"#,
+            r#"{"time":-1}"#,
+            r#"{"time":true}"#,
+            r#"{"time":1e300}"#,
+        ] {
             let why = StartCapture::read(body.as_bytes(), None).unwrap_err();
-            assert!(why.starts_with("time: ") && !why.contains("column"), "{body}: {why}");
+            assert!(
+                why.starts_with("time: ") && !why.contains("column"),
+                "{body}: {why}"
+            );
         }
         assert!(StartCapture::read(b"\xff", None).is_err());
     }

@@ -19,7 +19,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Returns the state.
-pub(super) async fn status(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
+pub(super) async fn status(
+    State(present): State<Arc<ActiveConfig>>,
+    headers: HeaderMap,
+) -> Response {
     let app = present.app();
     json::answer(&state(&app, &headers))
 }
@@ -80,7 +83,13 @@ fn upstream_state(upstream: &Upstream) -> impl Serialize {
 }
 
 /// Returns a rule that changed requests or answers of an engine.
-fn drift(RuleCount { engine, rule, count }: RuleCount) -> impl Serialize {
+fn drift(
+    RuleCount {
+        engine,
+        rule,
+        count,
+    }: RuleCount,
+) -> impl Serialize {
     let what = rule_words(&rule).unwrap_or_default();
     members! { engine, rule: rule, count, what: what }
 }

@@ -56,7 +56,10 @@ impl ClientBody {
 
     /// Returns the next piece, which is never empty. Fails if the client is too slow, or the body is too large,
     /// broken off or not acceptable to the scan.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Failure>>> {
         let Some(piece) = ready!(self.timers.poll_piece(&mut self.body, cx)) else {
             self.progress.end();
             self.state.end_upload();

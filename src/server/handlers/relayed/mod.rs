@@ -47,7 +47,11 @@ const MODEL_SEARCH_BYTES: usize = 64 << 10;
 
 /// Maps a path to the route family and the engine's path of a relayed route; `None` if it is not one.
 pub(in crate::server) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFamily, String)> {
-    let of_deployment = || path.strip_prefix("/openai/deployments/")?.split_once('/').map(|(_, rest)| rest);
+    let of_deployment = || {
+        path.strip_prefix("/openai/deployments/")?
+            .split_once('/')
+            .map(|(_, rest)| rest)
+    };
     let below = |family, rest: Option<&str>| rest.map(|rest| (family, format!("/v1/{rest}")));
     let ways = [
         Some((RouteFamily::Plain, path.to_owned())),
@@ -55,7 +59,9 @@ pub(in crate::server) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFam
         below(RouteFamily::Deployment, of_deployment()),
         below(RouteFamily::Dated, path.strip_prefix("/openai/")),
     ];
-    ways.into_iter().flatten().find(|(_, path)| relayed.has(path))
+    ways.into_iter()
+        .flatten()
+        .find(|(_, path)| relayed.has(path))
 }
 
 /// Held part of a request's body, and the rest that is still to come.
@@ -91,26 +97,53 @@ pub(in crate::server) async fn relay(
     };
     let mut held = hold_body(admitted, reply, body).await?;
     let RequestedModel { model, must_name } = find_model(admitted, reply, &mut held).await?;
-    let HeldBody { front, scan, rest, rest_length } = held;
+    let HeldBody {
+        front,
+        scan,
+        rest,
+        rest_length,
+    } = held;
     reply.label(&model);
     let progress = rest.as_ref().map(ClientBody::progress);
     let upload = rest.map(|rest| Upload::new(rest, rest_length));
     let sender = EngineSender::new(admitted, reply, body.share());
     let mut selection = UpstreamSelection::by_model(admitted, reply, &model);
-    let path = format!("{path}{}", query(head.uri.query(), admitted.identity.family));
+    let path = format!(
+        "{path}{}",
+        query(head.uri.query(), admitted.identity.family)
+    );
     let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
     let outgoing = |to: &AttemptTarget<'_>| {
         let route = sender.route(to, &model);
         let name = route.model_alias.as_deref().unwrap_or(&model);
         let is_named = !must_name || scan.named().is_some_and(|named| named.model == name);
-        let renamed = if is_named { None } else { scan.renamed(&front, name) };
+        let renamed = if is_named {
+            None
+        } else {
+            scan.renamed(&front, name)
+        };
         let body = renamed.unwrap_or_else(|| front.clone());
         let outgoing = sender.outgoing(to, "POST", path.clone(), body);
         let (accept, content_type) = (accept.clone(), content_type.clone());
-        let upload = upload.as_ref().map(|rest| rest.recorded_by(outgoing.recorder.as_ref()));
-        Ok(Outgoing { accept, content_type, upload, ..outgoing })
+        let upload = upload
+            .as_ref()
+            .map(|rest| rest.recorded_by(outgoing.recorder.as_ref()));
+        Ok(Outgoing {
+            accept,
+            content_type,
+            upload,
+            ..outgoing
+        })
     };
-    let result = pass_on(admitted, reply, &sender, &mut selection, progress.as_deref(), outgoing).await;
+    let result = pass_on(
+        admitted,
+        reply,
+        &sender,
+        &mut selection,
+        progress.as_deref(),
+        outgoing,
+    )
+    .await;
     if let Some(progress) = progress {
         body.unread = !progress.has_ended();
     }
@@ -125,11 +158,20 @@ async fn hold_body(
     body: &mut RequestBody,
 ) -> Result<HeldBody, Failure> {
     let (app, identity) = (admitted.app, &admitted.identity);
-    let label = admitted.head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let label = admitted
+        .head
+        .headers
+        .get(CONTENT_TYPE)
+        .map_or(&b""[..], HeaderValue::as_bytes);
     let scan = Scan::of(&String::from_utf8_lossy(label));
     let Some(incoming) = body.incoming.take() else {
         held_all(reply, body, &scan, b"");
-        return Ok(HeldBody { front: Bytes::new(), scan, rest: None, rest_length: None });
+        return Ok(HeldBody {
+            front: Bytes::new(),
+            scan,
+            rest: None,
+            rest_length: None,
+        });
     };
     let limits = &app.config.limits;
     let declared = incoming.size_hint().exact();
@@ -140,7 +182,11 @@ async fn hold_body(
     let is_short = length.is_some_and(|length| length <= HELD_WHOLE_BYTES);
     let has_deployment = identity.family.deployment(admitted.head).is_some();
     let decides = identity.is_restricted() || app.pool.needs_model() || has_deployment;
-    let most = if decides { limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES) } else { MODEL_SEARCH_BYTES };
+    let most = if decides {
+        limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES)
+    } else {
+        MODEL_SEARCH_BYTES
+    };
     let recording = reply.recording.clone();
     let mut incoming = ClientBody::new(incoming, scan, app, &body.active_request, recording);
     reply.note(|record| record.uploaded = Some(incoming.progress()));
@@ -168,11 +214,21 @@ async fn hold_body(
     let scan = incoming.scan.clone();
     if incoming.progress().has_ended() {
         held_all(reply, body, &scan, &front);
-        return Ok(HeldBody { front, scan, rest: None, rest_length: None });
+        return Ok(HeldBody {
+            front,
+            scan,
+            rest: None,
+            rest_length: None,
+        });
     }
     let length = u64::try_from(front.len()).unwrap_or(u64::MAX);
     let rest_length = declared.map(|declared| declared.saturating_sub(length));
-    Ok(HeldBody { front, scan, rest: Some(incoming), rest_length })
+    Ok(HeldBody {
+        front,
+        scan,
+        rest: Some(incoming),
+        rest_length,
+    })
 }
 
 /// Notes that the whole body has been read.
@@ -191,10 +247,14 @@ async fn find_model(
 ) -> Result<RequestedModel, Failure> {
     let identity = &admitted.identity;
     let named = match (identity.family.deployment(admitted.head), held.scan.named()) {
-        (Some(deployment), _) => RequestedModel { model: deployment, must_name: true },
-        (None, Some(in_body)) if !in_body.model.is_empty() => {
-            RequestedModel { model: in_body.model.clone(), must_name: true }
-        }
+        (Some(deployment), _) => RequestedModel {
+            model: deployment,
+            must_name: true,
+        },
+        (None, Some(in_body)) if !in_body.model.is_empty() => RequestedModel {
+            model: in_body.model.clone(),
+            must_name: true,
+        },
         _ => default_model_for(admitted, reply, held.scan.is_settled()).await?,
     };
     if named.model.is_empty() {
@@ -203,9 +263,10 @@ async fn find_model(
     naming::check(admitted, reply, &named.model)?;
     if held.scan.named().is_none() && named.must_name {
         if identity.is_restricted() && !held.scan.can_name() {
-            let message =
-                "This key may use some models only, and no model can be named in a body of this form.";
-            return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
+            let message = "This key may use some models only, and no model can be named in a body of this form.";
+            return Err(Failure::from(Fault::MissingParameter)
+                .with_message(message)
+                .with_param("model"));
         }
         if let Some(rest) = &mut held.rest {
             rest.scan.forbid();
@@ -222,19 +283,31 @@ async fn default_model_for(
     is_settled: bool,
 ) -> Result<RequestedModel, Failure> {
     let (pool, is_restricted) = (&admitted.app.pool, admitted.identity.is_restricted());
-    if let Some([only]) = admitted.identity.caller.as_ref().map(|caller| caller.models.as_slice()) {
-        return Ok(RequestedModel { model: only.clone(), must_name: true });
+    if let Some([only]) = admitted
+        .identity
+        .caller
+        .as_ref()
+        .map(|caller| caller.models.as_slice())
+    {
+        return Ok(RequestedModel {
+            model: only.clone(),
+            must_name: true,
+        });
     }
     if !is_restricted && !pool.needs_model() {
         return Ok(RequestedModel::default());
     }
     if !is_settled && (is_restricted || !pool.is_single()) {
-        let message =
-            "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
-        return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
+        let message = "Missing required parameter: 'model'. Put it before the file and other long parts of the body.";
+        return Err(Failure::from(Fault::MissingParameter)
+            .with_message(message)
+            .with_param("model"));
     }
     match naming::default_model(admitted, reply).await {
-        Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), must_name: is_restricted }),
+        Ok(Some(model)) => Ok(RequestedModel {
+            model: model.to_string(),
+            must_name: is_restricted,
+        }),
         Ok(None) => Ok(RequestedModel::default()),
         // Equivalent engines choose by themselves.
         Err(_) if !is_restricted && pool.upstream_to_read_for("", admitted.ids.tie_breaker()).1 => {
@@ -260,18 +333,31 @@ pub(in crate::server) async fn pass_on(
         let upstream = Arc::clone(underway.chosen.upstream());
         let model = Arc::clone(selection.served());
         let first = AttemptTarget::first(&upstream, &model);
-        let outgoing = outgoing(&AttemptTarget { attempt: selection.attempts(), ..first })?;
+        let outgoing = outgoing(&AttemptTarget {
+            attempt: selection.attempts(),
+            ..first
+        })?;
         reply.note(|record| record.sent_to(&upstream, selection.attempts()));
         underway.is_over = false;
         let refused = match open(admitted.app, sender, &upstream, &outgoing, progress).await {
             Ok(opened) => {
                 let thread = admitted.worker.thread;
                 let record = reply.take_record()?;
-                return Ok(response_for(opened, underway, record, thread, outgoing.upload));
+                return Ok(response_for(
+                    opened,
+                    underway,
+                    record,
+                    thread,
+                    outgoing.upload,
+                ));
             }
             Err(refused) => refused,
         };
-        let FailedAttempt { error, status, passed } = refused;
+        let FailedAttempt {
+            error,
+            status,
+            passed,
+        } = refused;
         report_outcome(&mut underway.chosen, Some(&error.public), status, &passed);
         reply.passed = passed;
         // A relayed body is not kept, so the error text cannot be compared with it.
@@ -282,9 +368,14 @@ pub(in crate::server) async fn pass_on(
         underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
         drop(underway);
         let has_begun = outgoing.upload.as_ref().is_some_and(Upload::has_begun);
-        let error = if has_begun { error.with_class(RetryClass::Never) } else { error };
-        underway =
-            ActiveExchange::begin(next_upstream(admitted.app, reply, selection, error, &mut wait).await?);
+        let error = if has_begun {
+            error.with_class(RetryClass::Never)
+        } else {
+            error
+        };
+        underway = ActiveExchange::begin(
+            next_upstream(admitted.app, reply, selection, error, &mut wait).await?,
+        );
     }
 }
 
@@ -324,11 +415,22 @@ async fn first_bytes(
         }
     });
     let longest = app.pool.usual_options(None).commit_after_seconds;
-    let read = tokio::time::timeout(Duration::from_secs(longest), reading).await.unwrap_or(Ok(Read::More));
+    let read = tokio::time::timeout(Duration::from_secs(longest), reading)
+        .await
+        .unwrap_or(Ok(Read::More));
     if read.is_err() && first.is_empty() {
-        return Err(FailedAttempt { passed, ..Error::from(Fault::Reset).into() });
+        return Err(FailedAttempt {
+            passed,
+            ..Error::from(Fault::Reset).into()
+        });
     }
-    Ok(StartedAnswer { answer: Box::new(answer), length, first, read, passed })
+    Ok(StartedAnswer {
+        answer: Box::new(answer),
+        length,
+        first,
+        read,
+        passed,
+    })
 }
 
 /// Builds the client's response from a started answer.
@@ -342,7 +444,9 @@ fn response_for(
     let status = opened.answer.head.status;
     record.answered(status);
     record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
-    let response = record.success(&opened.passed).relayed(status, &opened.answer.head.headers);
+    let response = record
+        .success(&opened.passed)
+        .relayed(status, &opened.answer.head.headers);
     let body = PassThrough::new(opened, underway, (record, thread), upload);
     response.map(|()| Body::arriving(body))
 }
@@ -362,7 +466,11 @@ async fn silence(patience: Duration, progress: Option<&UploadProgress>) {
 /// Returns the query for the engine, with its question mark; `api-version` is left out on Azure's routes.
 fn query(query: Option<&str>, family: RouteFamily) -> String {
     let mut out = String::new();
-    for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+    for pair in query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+    {
         if family != RouteFamily::Plain && pair.split('=').next() == Some("api-version") {
             continue;
         }
@@ -379,15 +487,24 @@ fn query(query: Option<&str>, family: RouteFamily) -> String {
 
 /// Returns the client's `accept` header, or `*/*` if there is none or more than one.
 pub(in crate::server) fn accept(headers: &HeaderMap) -> HeaderValue {
-    single_value(headers, &ACCEPT).cloned().unwrap_or(HeaderValue::from_static("*/*"))
+    single_value(headers, &ACCEPT)
+        .cloned()
+        .unwrap_or(HeaderValue::from_static("*/*"))
 }
 
 /// Returns the content type for the engine. JSON may come without one, or with the one that `curl -d` sends.
 fn content_type(headers: &HeaderMap, scan: &Scan) -> Option<HeaderValue> {
     let given = headers.get(CONTENT_TYPE);
-    let is_form =
-        given.is_some_and(|label| label.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
-    if scan.is_json() && (given.is_none() || is_form) { Some(Outgoing::JSON) } else { given.cloned() }
+    let is_form = given.is_some_and(|label| {
+        label
+            .as_bytes()
+            .starts_with(b"application/x-www-form-urlencoded")
+    });
+    if scan.is_json() && (given.is_none() || is_form) {
+        Some(Outgoing::JSON)
+    } else {
+        given.cloned()
+    }
 }
 
 #[cfg(test)]
@@ -400,8 +517,16 @@ mod tests {
             (None, RouteFamily::Plain, ""),
             (Some(""), RouteFamily::Plain, ""),
             (Some("a=b&c=%20d"), RouteFamily::Plain, "?a=b&c=%20d"),
-            (Some("a=b&&api-version=1"), RouteFamily::Plain, "?a=b&api-version=1"),
-            (Some("api-version=2024-10-21&a=b"), RouteFamily::Deployment, "?a=b"),
+            (
+                Some("a=b&&api-version=1"),
+                RouteFamily::Plain,
+                "?a=b&api-version=1",
+            ),
+            (
+                Some("api-version=2024-10-21&a=b"),
+                RouteFamily::Deployment,
+                "?a=b",
+            ),
             (Some("api-version=2024-10-21"), RouteFamily::Dated, ""),
             (Some("a=é"), RouteFamily::Plain, "?a=%C3%A9"),
         ] {

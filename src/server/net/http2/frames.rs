@@ -62,7 +62,9 @@ impl FrameScanner {
         }
         let (payload, after) = bytes.split_at(self.left.min(bytes.len()));
         if self.kind() == RST_STREAM {
-            self.code = payload.iter().fold(self.code, |code, byte| code << 8 | u32::from(*byte));
+            self.code = payload
+                .iter()
+                .fold(self.code, |code, byte| code << 8 | u32::from(*byte));
         }
         (self.left, *bytes) = (self.left - payload.len(), after);
         if self.left == 0 {
@@ -159,7 +161,11 @@ impl FrameCounts {
 
     /// Counts written bytes. The time is requested only if a reset is counted. Fails if the client has exceeded a
     /// limit.
-    pub(super) fn write(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Excess> {
+    pub(super) fn write(
+        &mut self,
+        mut bytes: &[u8],
+        now: impl Fn() -> Instant,
+    ) -> Result<(), Excess> {
         while !bytes.is_empty() && self.written.finds_end(&mut bytes) {
             if self.written.kind() == RST_STREAM && MISTAKES.contains(&self.written.code) {
                 self.reset(now())?;
@@ -171,7 +177,9 @@ impl FrameCounts {
     /// Counts a complete frame of the client. Fails if a limit is exceeded.
     fn over(&mut self, now: Instant) -> Result<(), Excess> {
         match self.received.kind() {
-            HEADERS | CONTINUATION => self.in_header_block = self.received.flags() & END_HEADERS == 0,
+            HEADERS | CONTINUATION => {
+                self.in_header_block = self.received.flags() & END_HEADERS == 0
+            }
             RST_STREAM => self.reset(now)?,
             DATA | WINDOW_UPDATE => {}
             _ => {
@@ -191,11 +199,19 @@ impl FrameCounts {
     /// Counts a stream that was reset, by the client or for its mistake. Fails if there were too many in the
     /// window.
     fn reset(&mut self, now: Instant) -> Result<(), Excess> {
-        while self.resets.front().is_some_and(|reset| now.duration_since(*reset) >= WINDOW) {
+        while self
+            .resets
+            .front()
+            .is_some_and(|reset| now.duration_since(*reset) >= WINDOW)
+        {
             self.resets.pop_front();
         }
         self.resets.push_back(now);
-        if self.resets.len() >= self.most { Err(Excess::Resets) } else { Ok(()) }
+        if self.resets.len() >= self.most {
+            Err(Excess::Resets)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -272,7 +288,11 @@ mod tests {
             let mut frames = begun(2);
             assert_eq!(frames.take(&frame(RST_STREAM, 0, 4), now), Ok(()));
             let code = u8::try_from(code).unwrap();
-            assert_eq!(frames.write(&reset(code), || now), Err(Excess::Resets), "both kinds count together");
+            assert_eq!(
+                frames.write(&reset(code), || now),
+                Err(Excess::Resets),
+                "both kinds count together"
+            );
         }
     }
 
@@ -285,7 +305,10 @@ mod tests {
             assert_eq!(frames.take(&reset, now), Ok(()), "{seconds}");
         }
         let late = start + Duration::from_millis(31_999);
-        assert_eq!(frames.take(&reset, late), Err((Excess::Resets, reset.len())));
+        assert_eq!(
+            frames.take(&reset, late),
+            Err((Excess::Resets, reset.len()))
+        );
         assert!(frames.resets.len() <= 3);
     }
 
@@ -300,7 +323,10 @@ mod tests {
         for _ in 0..19 {
             assert_eq!(frames.take(&frame(6, 0, 8), now), Ok(()));
         }
-        assert!(matches!(frames.take(&frame(6, 0, 8), now), Err((Excess::IdleFrames, _))));
+        assert!(matches!(
+            frames.take(&frame(6, 0, 8), now),
+            Err((Excess::IdleFrames, _))
+        ));
         let later = now + WINDOW + Duration::from_secs(1);
         assert_eq!(frames.take(&frame(6, 0, 8), later), Ok(()));
     }
@@ -313,7 +339,9 @@ mod tests {
         assert!(frames.is_waiting() && !frames.is_body());
         frames.take(&head[3..], now).unwrap();
         assert!(frames.is_waiting(), "its end has not come");
-        frames.take(&frame(CONTINUATION, END_HEADERS, 4), now).unwrap();
+        frames
+            .take(&frame(CONTINUATION, END_HEADERS, 4), now)
+            .unwrap();
         assert!(!frames.is_waiting());
         frames.take(&frame(DATA, 0, 4)[..10], now).unwrap();
         assert!(frames.is_waiting() && frames.is_body());

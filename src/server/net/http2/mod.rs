@@ -101,7 +101,12 @@ enum FrameVerdict {
 }
 
 impl ServedConnection {
-    fn new(io: ClientIo, connection_state: ConnectionState, router: Router, worker: Arc<Worker>) -> Self {
+    fn new(
+        io: ClientIo,
+        connection_state: ConnectionState,
+        router: Router,
+        worker: Arc<Worker>,
+    ) -> Self {
         let app = worker.active_config.app();
         let limits = &app.config.limits;
         let signs = SocketSignals::new(limits.h2_resets);
@@ -168,7 +173,9 @@ impl ServedConnection {
         let connection = match &mut self.state {
             ProtocolState::Open(connection) => connection,
             ProtocolState::Begins(handshake) => {
-                let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(()) };
+                let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else {
+                    return Poll::Ready(());
+                };
                 self.pings = connection.ping_pong();
                 if self.drains.is_some() {
                     connection.graceful_shutdown();
@@ -200,7 +207,11 @@ impl ServedConnection {
             }
         }
         while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
-        self.idle = if self.streams.is_empty() { self.idle.or_else(|| Some(Instant::now())) } else { None };
+        self.idle = if self.streams.is_empty() {
+            self.idle.or_else(|| Some(Instant::now()))
+        } else {
+            None
+        };
         Poll::Pending
     }
 
@@ -213,9 +224,16 @@ impl ServedConnection {
             return FrameVerdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         // An incomplete body is covered by the timers of its request.
-        let head = seen.waiting.filter(|_| self.idle.is_some() || !seen.is_body());
+        let head = seen
+            .waiting
+            .filter(|_| self.idle.is_some() || !seen.is_body());
         drop(seen);
-        let mut ends = Deadlines { now, next: None, grace: self.grace, missed: false };
+        let mut ends = Deadlines {
+            now,
+            next: None,
+            grace: self.grace,
+            missed: false,
+        };
         let verdict = self.judged(cx, &mut ends, head, (is_blocked, heard));
         self.grace = ends.grace.filter(|_| ends.missed);
         verdict
@@ -236,13 +254,17 @@ impl ServedConnection {
         }
         if let Some(since) = self.idle.filter(|_| !is_blocked) {
             let is_evicted = self.connection_state.poll_evicted(cx);
-            let leaves = self.drains.is_some_and(|drains| ends.is_over(drains.max(since) + LINGER));
-            if is_evicted || leaves || head.is_none() && ends.is_over(since + *timeouts.client_idle) {
+            let leaves = self
+                .drains
+                .is_some_and(|drains| ends.is_over(drains.max(since) + LINGER));
+            if is_evicted || leaves || head.is_none() && ends.is_over(since + *timeouts.client_idle)
+            {
                 return FrameVerdict::End(Reason::NO_ERROR);
             }
         }
         let ping = *timeouts.client_ping;
-        if self.idle.is_none() && !ping.is_zero() && self.is_gone(cx, ends, heard, is_blocked, ping) {
+        if self.idle.is_none() && !ping.is_zero() && self.is_gone(cx, ends, heard, is_blocked, ping)
+        {
             return FrameVerdict::End(Reason::NO_ERROR);
         }
         FrameVerdict::Continue(ends.next)
@@ -257,7 +279,9 @@ impl ServedConnection {
         is_blocked: bool,
         patience: Duration,
     ) -> bool {
-        let Some(pings) = &mut self.pings else { return false };
+        let Some(pings) = &mut self.pings else {
+            return false;
+        };
         // A client that does not read cannot answer; another timer covers that.
         if is_blocked {
             self.pinged = None;

@@ -112,14 +112,21 @@ impl AsyncRead for CountedSocket {
             buffer.set_filled(before + good);
         }
         // An incomplete frame began with this read, unless it was the same frame before.
-        let since = seen.waiting.filter(|_| seen.frames.whole() == whole).unwrap_or(now);
+        let since = seen
+            .waiting
+            .filter(|_| seen.frames.whole() == whole)
+            .unwrap_or(now);
         seen.waiting = seen.frames.is_waiting().then_some(since);
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for CountedSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         if let Poll::Ready(Ok(count)) = &written {
             let bytes = bytes.get(..*count).unwrap_or_default();

@@ -40,7 +40,10 @@ pub(super) async fn serve(
     worker: Arc<Worker>,
 ) {
     let app = worker.active_config.app();
-    let (shutdown, patience) = (Arc::clone(&app.net.shutdown), *app.config.timeouts.client_write_stall);
+    let (shutdown, patience) = (
+        Arc::clone(&app.net.shutdown),
+        *app.config.timeouts.client_write_stall,
+    );
     let mut phases = PhaseWatcher::of(&shutdown);
     let mut reply = StreamReply(reply);
     let is_head = request.method() == Method::HEAD;
@@ -65,17 +68,25 @@ pub(super) async fn serve(
                 }
                 answered.map(Result::ok)
             });
-            let Some(response) = answered.await else { return };
+            let Some(response) = answered.await else {
+                return;
+            };
             response
         }
     };
     let (head, body) = framed(response);
     let is_over = is_head || body.is_end_stream();
-    let Ok(stream) = reply.0.send_response(head, is_over) else { return };
+    let Ok(stream) = reply.0.send_response(head, is_over) else {
+        return;
+    };
     if is_over {
         return;
     }
-    let mut sender = ResponseStream { stream, patience, stalled: None };
+    let mut sender = ResponseStream {
+        stream,
+        patience,
+        stalled: None,
+    };
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| {
@@ -140,13 +151,17 @@ impl ResponseStream {
             let room = poll_fn(|cx| self.poll_room(cx)).await?;
             let piece = data.split_to(room.min(data.len()));
             let is_end = is_last && data.is_empty();
-            self.stream.send_data(piece, is_end).map_err(|_| StreamClosed)?;
+            self.stream
+                .send_data(piece, is_end)
+                .map_err(|_| StreamClosed)?;
             if is_end {
                 return Ok(false);
             }
         }
         if is_last {
-            self.stream.send_data(Bytes::new(), true).map_err(|_| StreamClosed)?;
+            self.stream
+                .send_data(Bytes::new(), true)
+                .map_err(|_| StreamClosed)?;
         }
         Ok(!is_last)
     }
@@ -158,7 +173,11 @@ impl ResponseStream {
             match self.stream.capacity() {
                 0 => {}
                 room => {
-                    if self.stalled.as_mut().is_some_and(|(stall, _)| stall.took(room, Instant::now())) {
+                    if self
+                        .stalled
+                        .as_mut()
+                        .is_some_and(|(stall, _)| stall.took(room, Instant::now()))
+                    {
                         self.stalled = None;
                     }
                     return Poll::Ready(Ok(room));
@@ -207,7 +226,8 @@ fn routed(
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     if let Some(authority) = head.uri.authority() {
-        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let host =
+            HeaderValue::from_str(authority.as_str()).map_err(|_| StatusCode::BAD_REQUEST)?;
         match head.headers.get(HOST) {
             None => _ = head.headers.insert(HOST, host),
             Some(other) if other.as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {}
@@ -216,9 +236,19 @@ fn routed(
     }
     let path = head.uri.path_and_query().cloned();
     head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
-    let expects = head.headers.contains_key(EXPECT).then(|| Arc::clone(expects_body));
+    let expects = head
+        .headers
+        .contains_key(EXPECT)
+        .then(|| Arc::clone(expects_body));
     let length = declared(&head.headers);
-    Ok(Request::from_parts(head, Body::new(Incoming { stream: body, length, expects })))
+    Ok(Request::from_parts(
+        head,
+        Body::new(Incoming {
+            stream: body,
+            length,
+            expects,
+        }),
+    ))
 }
 
 /// Returns the declared length of the body, which the library enforces.
@@ -232,7 +262,11 @@ fn framed(response: Response<Body>) -> (Response<()>, Body) {
     // HTTP/2 has no such headers (RFC 9113, 8.2.2).
     head.headers.remove(CONNECTION);
     head.headers.remove(UPGRADE);
-    if let Some(length) = body.size_hint().exact().filter(|_| !head.headers.contains_key(CONTENT_LENGTH)) {
+    if let Some(length) = body
+        .size_hint()
+        .exact()
+        .filter(|_| !head.headers.contains_key(CONTENT_LENGTH))
+    {
         head.headers.insert(CONTENT_LENGTH, length.into());
     }
     if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())) {
@@ -285,6 +319,7 @@ impl http_body::Body for Incoming {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

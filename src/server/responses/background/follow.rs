@@ -70,7 +70,9 @@ pub(in crate::server) fn follow(
             let (mut after, mut following) = next?;
             let silence = tokio::time::Instant::now();
             loop {
-                let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
+                let replay = match store
+                    .events_after(key.clone(), after, READ, app.store_handle.now())
+                    .await
                 {
                     Ok(replay) => replay,
                     Err(StoreError::Slow | StoreError::Unavailable(_))
@@ -80,18 +82,27 @@ pub(in crate::server) fn follow(
                         continue;
                     }
                     Err(StoreError::NotFound) => {
-                        let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
+                        let gone = Failure::from(Fault::NotFound)
+                            .with_message("The response was deleted.");
                         return Some((following.failed(&gone, after), None));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the events of a response cannot be read on");
-                        return Some((following.failed(&Fault::StoreUnavailable.into(), after), None));
+                        return Some((
+                            following.failed(&Fault::StoreUnavailable.into(), after),
+                            None,
+                        ));
                     }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
                     after = Some(replay.events.from + last as u64);
-                    let told =
-                        frames(replay.events.bodies.iter().filter_map(|event| in_dialect(dialect, event)));
+                    let told = frames(
+                        replay
+                            .events
+                            .bodies
+                            .iter()
+                            .filter_map(|event| in_dialect(dialect, event)),
+                    );
                     if told.is_empty() {
                         continue;
                     }
@@ -117,9 +128,18 @@ pub(in crate::server) fn follow(
 
 /// Returns when there may be more than `total` events.
 async fn wait_for_more(app: &App, key: &Key, total: u64) {
-    let here = app.responses.background_jobs.jobs.get(key).map(async |run| {
-        let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
-    });
+    let here = app
+        .responses
+        .background_jobs
+        .jobs
+        .get(key)
+        .map(async |run| {
+            let _ = run
+                .stored
+                .subscribe()
+                .wait_for(|stored| *stored > total)
+                .await;
+        });
     tokio::select! {
         Some(()) = OptionFuture::from(here) => {}
         () = tokio::time::sleep(LOOK) => {}
@@ -139,5 +159,8 @@ fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
 /// Returns the error event that ends a stream which cannot be read any further.
 fn error_frame(failure: &Failure, after: Option<u64>) -> Bytes {
     let event = error_event(failure, after.map_or(0, |after| after + 1));
-    frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
+    frames(std::iter::once((
+        "error".to_owned(),
+        Cow::Borrowed(&*event),
+    )))
 }

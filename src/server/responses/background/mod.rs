@@ -60,8 +60,10 @@ pub(in crate::server) struct BackgroundJob {
 
 impl BackgroundJobs {
     pub(in crate::server) fn new(limits: &Limits) -> Self {
-        let (running, most) =
-            (limits.background_running, limits.background_running + limits.background_queued);
+        let (running, most) = (
+            limits.background_running,
+            limits.background_running + limits.background_queued,
+        );
         Self {
             running: Arc::new(Semaphore::new(running)),
             most,
@@ -124,7 +126,15 @@ pub(in crate::server) struct PendingJob {
 impl PendingJob {
     /// Generates the response and stores its events, up to its end, a cancellation or the loss of its record.
     pub(in crate::server) async fn run(self) {
-        let Self { app, store, key, place: _place, relay, conversation, first } = self;
+        let Self {
+            app,
+            store,
+            key,
+            place: _place,
+            relay,
+            conversation,
+            first,
+        } = self;
         let mut maker = Some(relay);
         let begin = |maker: &mut Option<Box<dyn FnOnce() -> Box<Relay> + Send>>| {
             maker.take().map(|make| {
@@ -136,8 +146,11 @@ impl PendingJob {
         };
         let mut relay: Option<Box<Relay>> = None;
         let mut _running = None;
-        let signals =
-            BackgroundJob { stored: watch::Sender::new(0), cancel: Notify::new(), lost: Notify::new() };
+        let signals = BackgroundJob {
+            stored: watch::Sender::new(0),
+            cancel: Notify::new(),
+            lost: Notify::new(),
+        };
         let (entry, _) = app.responses.background_jobs.jobs.begin(&key, signals);
         let run = &entry.signals;
         let mut log = EventLog {
@@ -261,7 +274,10 @@ impl EventLog<'_> {
     fn note_begin(&mut self, relay: Option<&Relay>) {
         if let Some(relay) = relay.filter(|_| !self.has_begun && !self.waiting.events.is_empty()) {
             self.has_begun = true;
-            self.waiting.begun = relay.response().and_then(Encoder::object_in_progress).map(Json::from);
+            self.waiting.begun = relay
+                .response()
+                .and_then(Encoder::object_in_progress)
+                .map(Json::from);
         }
     }
 
@@ -272,9 +288,15 @@ impl EventLog<'_> {
             return None;
         }
         let (store, key) = (Arc::clone(&self.store), self.key.clone());
-        let events = StoredEvents { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        let events = StoredEvents {
+            from: self.next,
+            bodies: std::mem::take(&mut self.waiting.events),
+        };
         self.waiting.bytes = 0;
-        let batch = EventBatch { begun: self.waiting.begun.take(), events };
+        let batch = EventBatch {
+            begun: self.waiting.begun.take(),
+            events,
+        };
         let now = self.app.store_handle.now();
         let again = std::mem::take(&mut self.again);
         Some(Box::pin(async move {
@@ -286,7 +308,10 @@ impl EventLog<'_> {
             {
                 return (Err(error), batch);
             }
-            (store.append_events(key, 1, batch.events.clone(), now).await, batch)
+            (
+                store.append_events(key, 1, batch.events.clone(), now).await,
+                batch,
+            )
         }))
     }
 
@@ -328,21 +353,39 @@ impl EventLog<'_> {
         };
         let (from, waiting) = (self.next, std::mem::take(&mut self.waiting.events));
         let mut events_with = |persisted| {
-            let mut last = UnstoredEvents { events: waiting.clone(), ..UnstoredEvents::default() };
+            let mut last = UnstoredEvents {
+                events: waiting.clone(),
+                ..UnstoredEvents::default()
+            };
             last.take(&relay.write_end(persisted));
-            StoredEvents { from, bodies: last.events }
+            StoredEvents {
+                from,
+                bodies: last.events,
+            }
         };
         let state = final_state(&finished);
         let events = events_with(Persisted::ALL);
         let total = events.from + events.bodies.len() as u64;
-        let (response, output) = (finished.object(true).into(), stored_output(&finished).collect());
-        let mut finish = FinalState { state, response, output, events };
+        let (response, output) = (
+            finished.object(true).into(),
+            stored_output(&finished).collect(),
+        );
+        let mut finish = FinalState {
+            state,
+            response,
+            output,
+            events,
+        };
         let mut conversation = self.conversation.take().filter(|_| state.has_answered());
         // Repeated without a limit: while this process reports that it is alive, no other closes its responses.
         for tries in 1.. {
             let (key, now) = (self.key.clone(), self.app.store_handle.now());
             let stored = match &conversation {
-                Some(id) => self.store.finish_in(Arc::clone(id), key, 1, finish.clone(), now).await,
+                Some(id) => {
+                    self.store
+                        .finish_in(Arc::clone(id), key, 1, finish.clone(), now)
+                        .await
+                }
                 None => self.store.finish(key, 1, finish.clone(), now).await,
             };
             match stored {
@@ -353,7 +396,10 @@ impl EventLog<'_> {
                     tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
                     conversation = None;
                     finish.response = finished.object(false).into();
-                    finish.events = events_with(Persisted { conversation: false, ..Persisted::ALL });
+                    finish.events = events_with(Persisted {
+                        conversation: false,
+                        ..Persisted::ALL
+                    });
                 }
                 Err(error @ (StoreError::Fenced | StoreError::NotFound)) => {
                     self.lost(&error);
@@ -363,7 +409,8 @@ impl EventLog<'_> {
                     tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
                     let mut failure = Failure::from(Fault::StoreUnavailable);
                     if error == StoreError::Full {
-                        failure = failure.with_message("There is no room for a response of this size.");
+                        failure =
+                            failure.with_message("There is no room for a response of this size.");
                     }
                     self.close(&failure).await;
                     break;
@@ -410,7 +457,8 @@ pub(in crate::server) async fn delete_unstarted(app: &App, store: &Store, key: K
 }
 
 fn error_event(failure: &Failure, number: u64) -> Json {
-    let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number}").as_bytes());
+    let mut out =
+        BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number}").as_bytes());
     write_error(failure, &mut out);
     out.put_u8(b'}');
     String::from_utf8_lossy(&out).into()

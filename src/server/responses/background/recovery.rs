@@ -22,7 +22,11 @@ const LOST: usize = 16;
 pub(in crate::server) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
     let owner = &app.store_handle.owner;
     // The heartbeat comes first: the comparison may take as long as the store allows for several operations.
-    if beat && let Err(error) = store.heartbeat(Arc::clone(owner), app.store_handle.now()).await {
+    if beat
+        && let Err(error) = store
+            .heartbeat(Arc::clone(owner), app.store_handle.now())
+            .await
+    {
         tracing::warn!(%error, "the store was not told that this process lives");
     }
     if beat || app.responses.background_jobs.count() > 0 {
@@ -36,9 +40,15 @@ pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
     let start = tokio::time::Instant::now();
     loop {
         let now = app.store_handle.now();
-        let lost = store.orphans(Arc::clone(&app.store_handle.owner), LOST, now).await.unwrap_or_default();
+        let lost = store
+            .orphans(Arc::clone(&app.store_handle.owner), LOST, now)
+            .await
+            .unwrap_or_default();
         let closed = lost.iter().map(async |record| {
-            tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
+            tracing::warn!(
+                response = &*record.key.id,
+                "a response lost its process and is closed"
+            );
             if let Err(error) = close_taken(store, record, now).await {
                 tracing::warn!(response = &*record.key.id, %error, "it could not be closed");
             }
@@ -56,28 +66,41 @@ pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
 async fn compare(app: &App, store: &Store) {
     // Listed before the store is read, so that every response listed here is in the store's answer.
     let here = app.responses.background_jobs.jobs.all();
-    let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
-    let mut stored: HashMap<_, _> =
-        stored.into_iter().map(|running| (running.key.clone(), running)).collect();
+    let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else {
+        return;
+    };
+    let mut stored: HashMap<_, _> = stored
+        .into_iter()
+        .map(|running| (running.key.clone(), running))
+        .collect();
     for (key, run) in here {
         match stored.get(&key) {
-            Some(Owned { term: 1, cancel, .. }) if !cancel => {}
+            Some(Owned {
+                term: 1, cancel, ..
+            }) if !cancel => {}
             Some(Owned { term: 1, .. }) => run.cancel.notify_one(),
             _ => run.lost.notify_one(),
         }
     }
-    let orphaned = app
-        .responses
-        .background_jobs
-        .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
+    let orphaned = app.responses.background_jobs.orphaned(
+        stored
+            .values()
+            .filter(|running| running.term == 1)
+            .map(|running| running.key.clone()),
+    );
     for key in &orphaned {
-        tracing::warn!(response = &*key.id, "a response has lost its task and is closed");
+        tracing::warn!(
+            response = &*key.id,
+            "a response has lost its task and is closed"
+        );
     }
     stored.retain(|_, running| running.term > 1);
     for key in stored.into_keys().chain(orphaned) {
         let now = app.store_handle.now();
         let closed = match store.get(key.clone(), now).await {
-            Ok(record) if record.owner == app.store_handle.owner => close_taken(store, &record, now).await,
+            Ok(record) if record.owner == app.store_handle.owner => {
+                close_taken(store, &record, now).await
+            }
             Ok(_) | Err(StoreError::NotFound) => Ok(()),
             Err(error) => Err(error),
         };
@@ -95,12 +118,18 @@ pub(in crate::server) async fn take_over(
     record: &StoredResponse,
 ) -> Result<(), StoreError> {
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
-    let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
+    let taken = match store
+        .take_over(record.key.clone(), record.term, owner, now)
+        .await
+    {
         // The owner or another process was faster.
         Err(StoreError::Fenced | StoreError::Conflict) => return Ok(()),
         taken => taken?,
     };
-    tracing::warn!(response = &*record.key.id, "a response is cancelled without its process");
+    tracing::warn!(
+        response = &*record.key.id,
+        "a response is cancelled without its process"
+    );
     close_taken(store, &taken, now).await
 }
 
@@ -135,7 +164,10 @@ pub(super) async fn close(
 async fn recovered(store: &Store, record: &StoredResponse, now: Millis) -> RecoveredItems {
     let (mut told, mut after) = (RecoveredItems::default(), None);
     loop {
-        let replay = match store.events_after(record.key.clone(), after, READ, now).await {
+        let replay = match store
+            .events_after(record.key.clone(), after, READ, now)
+            .await
+        {
             Ok(replay) => replay,
             Err(StoreError::NotFound) => return told,
             Err(error) => {
@@ -143,16 +175,28 @@ async fn recovered(store: &Store, record: &StoredResponse, now: Millis) -> Recov
                 return told;
             }
         };
-        let Some(last) = replay.events.bodies.len().checked_sub(1) else { return told };
-        replay.events.bodies.iter().for_each(|event| told.take(event));
+        let Some(last) = replay.events.bodies.len().checked_sub(1) else {
+            return told;
+        };
+        replay
+            .events
+            .bodies
+            .iter()
+            .for_each(|event| told.take(event));
         after = Some(replay.events.from + last as u64);
     }
 }
 
 fn closing(record: &StoredResponse, failure: &Failure, told: &RecoveredItems) -> FinalState {
-    let state = if record.cancel { State::Cancelled } else { State::Failed };
+    let state = if record.cancel {
+        State::Cancelled
+    } else {
+        State::Failed
+    };
     let mut object = BytesMut::new();
-    let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
+    let members = json::read::<Members<'_>>(&record.response)
+        .map(|members| members.0)
+        .unwrap_or_default();
     for (at, (key, value)) in members.iter().enumerate() {
         object.put_u8(if at == 0 { b'{' } else { b',' });
         write_string(key, &mut object);
@@ -171,13 +215,29 @@ fn closing(record: &StoredResponse, failure: &Failure, told: &RecoveredItems) ->
     object.put_u8(b'}');
     let response: Json = String::from_utf8_lossy(&object).into();
     let last = |kind: &str, number| -> Json {
-        format!("{{\"type\":\"{kind}\",\"sequence_number\":{number},\"response\":{response}}}").into()
+        format!("{{\"type\":\"{kind}\",\"sequence_number\":{number},\"response\":{response}}}")
+            .into()
     };
     let bodies = match state {
         State::Cancelled => vec![last("response.incomplete", record.events)],
-        _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
+        _ => vec![
+            error_event(failure, record.events),
+            last("response.failed", record.events + 1),
+        ],
     };
-    let events = StoredEvents { from: record.events, bodies };
-    let output = told.items().iter().map(|(id, item)| Item::new(id, item)).collect();
-    FinalState { state, response, output, events }
+    let events = StoredEvents {
+        from: record.events,
+        bodies,
+    };
+    let output = told
+        .items()
+        .iter()
+        .map(|(id, item)| Item::new(id, item))
+        .collect();
+    FinalState {
+        state,
+        response,
+        output,
+        events,
+    }
 }

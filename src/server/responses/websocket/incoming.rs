@@ -62,21 +62,32 @@ impl IncomingMessage {
     }
 
     /// Returns the share of a message of `length` bytes, which is complete. Fails if the budget has no room for it.
-    pub(super) fn complete(&mut self, received: usize, length: usize) -> Result<BudgetShare, Failure> {
+    pub(super) fn complete(
+        &mut self,
+        received: usize,
+        length: usize,
+    ) -> Result<BudgetShare, Failure> {
         (self.start, self.length, self.arrival) = (received, 0, None);
         self.grown(length)
     }
 
     /// Returns the time at which the message is too slow; `None` between messages.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.arrival.map(|(first, last)| (first + self.total).min(last + self.idle))
+        self.arrival
+            .map(|(first, last)| (first + self.total).min(last + self.idle))
     }
 
     /// Fails if the message is too slow. A timer that fires late proves nothing: bytes may be unread.
     pub(super) fn check(&mut self, now: Instant) -> Result<(), Failure> {
-        let Some(end) = self.deadline().filter(|end| *end <= now) else { return Ok(()) };
-        let Some(more) = late_timer_extension(end, now) else { return Err(Fault::RequestTimeout.into()) };
-        self.arrival = self.arrival.map(|(first, last)| (first + more, last + more));
+        let Some(end) = self.deadline().filter(|end| *end <= now) else {
+            return Ok(());
+        };
+        let Some(more) = late_timer_extension(end, now) else {
+            return Err(Fault::RequestTimeout.into());
+        };
+        self.arrival = self
+            .arrival
+            .map(|(first, last)| (first + more, last + more));
         Ok(())
     }
 

@@ -24,11 +24,16 @@ pub(super) fn read(text: &[u8], habit: bool) -> (Option<String>, Result<bool, Fa
         Ok(members) => members,
         Err(failure) => return (None, Err(failure)),
     };
-    let get = |key: &str| members.iter().find(|field| field.key == key && field.value.get() != "null");
+    let get = |key: &str| {
+        members
+            .iter()
+            .find(|field| field.key == key && field.value.get() != "null")
+    };
     let word = |field: &Field<'_>| Text::of(field.value).map(|text| text.decoded().into_owned());
     let generates = is_create(&members).and_then(|()| {
         for (key, why) in NOT_HERE {
-            let told = get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
+            let told =
+                get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
             if told.is_some() {
                 return Err(unsupported_parameter(key, why));
             }
@@ -46,7 +51,9 @@ fn is_create(members: &[Field<'_>]) -> Result<(), Failure> {
     let mut types = members.iter().filter(|field| field.key == "type");
     let Some(kind) = types.next() else {
         let message = "Missing required parameter: 'type'; it must be 'response.create'.";
-        return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("type"));
+        return Err(Failure::from(Fault::MissingParameter)
+            .with_message(message)
+            .with_param("type"));
     };
     if types.next().is_some() {
         return Err(Failure::from(Fault::DuplicateKey)
@@ -80,7 +87,9 @@ fn text(bytes: Bytes) -> Message {
 
 /// Returns a message for each event of a stream in lines.
 pub(super) fn messages(lines: &Bytes) -> impl Iterator<Item = Message> {
-    let events = lines.split(|byte| *byte == b'\n').filter(|event| !event.is_empty());
+    let events = lines
+        .split(|byte| *byte == b'\n')
+        .filter(|event| !event.is_empty());
     events.map(|event| text(lines.slice_ref(event)))
 }
 
@@ -105,22 +114,47 @@ mod tests {
             (r#"{"type":null}"#, Some("type")),
             (r#"{"type":"response.cancel"}"#, Some("type")),
             (r#"{"type":"response.create","type":"x"}"#, Some("type")),
-            (r#"{"type":"response.create","stream":true}"#, Some("stream")),
-            (r#"{"type":"response.create","stream":false}"#, Some("stream")),
-            (r#"{"type":"response.create","stream_options":{}}"#, Some("stream_options")),
-            (r#"{"type":"response.create","background":false}"#, Some("background")),
-            (r#"{"type":"response.create","generate":0}"#, Some("generate")),
+            (
+                r#"{"type":"response.create","stream":true}"#,
+                Some("stream"),
+            ),
+            (
+                r#"{"type":"response.create","stream":false}"#,
+                Some("stream"),
+            ),
+            (
+                r#"{"type":"response.create","stream_options":{}}"#,
+                Some("stream_options"),
+            ),
+            (
+                r#"{"type":"response.create","background":false}"#,
+                Some("background"),
+            ),
+            (
+                r#"{"type":"response.create","generate":0}"#,
+                Some("generate"),
+            ),
         ] {
             assert_eq!(refused(text, false).0.as_deref(), param, "{text}");
         }
-        let text = r#"{"type":"response.create","previous_response_id":"resp_1","background":true}"#;
-        assert_eq!(refused(text, true), (Some("background".to_owned()), Some("resp_1".to_owned())));
+        let text =
+            r#"{"type":"response.create","previous_response_id":"resp_1","background":true}"#;
+        assert_eq!(
+            refused(text, true),
+            (Some("background".to_owned()), Some("resp_1".to_owned()))
+        );
         let all = r#"{"previous_response_id":"resp_\u0031","type":"response.create","stream":true,"generate":false}"#;
-        assert_eq!(read(all.as_bytes(), true), (Some("resp_1".to_owned()), Ok(false)));
-        let none = r#"{"type":"response.create","stream_options":null,"previous_response_id":null}"#;
+        assert_eq!(
+            read(all.as_bytes(), true),
+            (Some("resp_1".to_owned()), Ok(false))
+        );
+        let none =
+            r#"{"type":"response.create","stream_options":null,"previous_response_id":null}"#;
         assert_eq!(read(none.as_bytes(), true), (None, Ok(true)));
         assert_eq!(
-            refused(r#"{"type":"response.create","stream":false}"#, true).0.as_deref(),
+            refused(r#"{"type":"response.create","stream":false}"#, true)
+                .0
+                .as_deref(),
             Some("stream")
         );
     }
@@ -128,7 +162,9 @@ mod tests {
     #[test]
     fn events_become_messages() {
         let lines = Bytes::from_static(b"{\"a\":\"\\n\"}\n{\"b\":1}\n");
-        let said: Vec<_> = messages(&lines).map(|message| message.into_text().unwrap().to_string()).collect();
+        let said: Vec<_> = messages(&lines)
+            .map(|message| message.into_text().unwrap().to_string())
+            .collect();
         assert_eq!(said, ["{\"a\":\"\\n\"}", "{\"b\":1}"]);
         assert_eq!(messages(&Bytes::new()).count(), 0);
     }

@@ -92,13 +92,20 @@ impl ConnectionContext {
     /// longer valid, or if the system provides no random bytes.
     fn begin(&self, request_id: Arc<str>) -> Result<MessageRequest, Failure> {
         let (app, head) = (self.worker.active_config.app(), &self.head);
-        let record =
-            Record::new(&app, RouteLabel::Responses, Arc::clone(&request_id)).traced(head).with_request(head);
+        let record = Record::new(&app, RouteLabel::Responses, Arc::clone(&request_id))
+            .traced(head)
+            .with_request(head);
         let mut reply = ClientReply::new(record);
         let ids = IdSource::draw().map_err(|_| Fault::Proxy)?;
         let identity = identify(head, self.family, &app, &mut reply);
         let identity = identity.inspect_err(|failure| drop(reply.refuse(failure)))?;
-        Ok(MessageRequest { app, request_id, ids, identity, reply })
+        Ok(MessageRequest {
+            app,
+            request_id,
+            ids,
+            identity,
+            reply,
+        })
     }
 }
 
@@ -114,8 +121,14 @@ pub(in crate::server) async fn upgrade(
     browsers::check_socket(&admitted.head.headers, &app.config.cors)?;
     let mut head = admitted.head.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut head, &()).await;
-    let Ok(upgrade) = upgrade else { return Err(Fault::UpgradeRequired.into()) };
-    let limit = app.config.limits.max_body_bytes.min(app.admit.budget.most());
+    let Ok(upgrade) = upgrade else {
+        return Err(Fault::UpgradeRequired.into());
+    };
+    let limit = app
+        .config
+        .limits
+        .max_body_bytes
+        .min(app.admit.budget.most());
     let line = ConnectionContext {
         worker: Arc::clone(admitted.worker),
         sends_stream_flag: sends_stream_flag(&head.headers),
@@ -144,7 +157,10 @@ pub(in crate::server) async fn upgrade(
 
 fn sends_stream_flag(headers: &HeaderMap) -> bool {
     let (name, word) = STREAM_FLAG_CLIENT;
-    headers.get_all(name).iter().any(|value| value.to_str().is_ok_and(|value| value.contains(word)))
+    headers
+        .get_all(name)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|value| value.contains(word)))
 }
 
 /// State of one WebSocket connection: its socket, the current response and the messages that wait in both
@@ -210,7 +226,9 @@ impl SocketSession {
     /// Serves the connection until it closes.
     async fn run(mut self) {
         let app = self.app();
-        let options = app.pool.usual_options(self.connection.caller.as_ref().map(|caller| caller.index));
+        let options = app
+            .pool
+            .usual_options(self.connection.caller.as_ref().map(|caller| caller.index));
         let pause = Duration::from_secs(options.keepalive_seconds);
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;
@@ -223,7 +241,11 @@ impl SocketSession {
             }
             // During a response the end of the connection's lifetime is not acted upon.
             let life = Some(end).filter(|_| self.turn.is_none());
-            let wake = life.into_iter().chain(ping).chain(self.message_deadline()).min();
+            let wake = life
+                .into_iter()
+                .chain(ping)
+                .chain(self.message_deadline())
+                .min();
             let next = tokio::select! {
                 biased;
                 next = std::future::poll_fn(|cx| self.poll(cx)) => next,
@@ -264,7 +286,8 @@ impl SocketSession {
             return None;
         }
         if end <= Instant::now() {
-            self.out.push_back(message::refusal(&Fault::SocketTooOld.into()));
+            self.out
+                .push_back(message::refusal(&Fault::SocketTooOld.into()));
             return Some(close_code::NORMAL);
         }
         let Some(said) = self.waiting.pop_front() else {
@@ -274,7 +297,9 @@ impl SocketSession {
         match SocketTurn::begin(&self.connection, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
             // The key has been revoked.
-            Err(failure) if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) => {
+            Err(failure)
+                if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) =>
+            {
                 self.out.push_back(message::refusal(&failure));
                 return Some(close_code::POLICY);
             }
@@ -303,7 +328,10 @@ impl SocketSession {
                 let share = self.incoming.complete(received, text.len());
                 share.map(|share| ClientMessage::Text(MessageText { text, share }))
             }
-            Message::Binary(_) => self.incoming.complete(received, 0).map(|_| ClientMessage::Binary),
+            Message::Binary(_) => self
+                .incoming
+                .complete(received, 0)
+                .map(|_| ClientMessage::Binary),
             Message::Ping(payload) => {
                 self.incoming.skip_control(payload.len());
                 // The library has queued a pong.
@@ -321,8 +349,9 @@ impl SocketSession {
                 self.waiting.push_back(said);
                 return Ok(());
             }
-            let message =
-                format!("At most {WAITING} messages of {room} bytes in all may wait on a connection.");
+            let message = format!(
+                "At most {WAITING} messages of {room} bytes in all may wait on a connection."
+            );
             Err(Failure::from(Fault::RateLimit).with_message(message))
         });
         if let Err(failure) = queued {
@@ -369,7 +398,10 @@ impl SocketSession {
     async fn leave(mut self, code: u16) {
         // The rest of the engine's answer is not needed.
         self.turn = None;
-        self.out.push_back(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::default() })));
+        self.out.push_back(Message::Close(Some(CloseFrame {
+            code,
+            reason: Utf8Bytes::default(),
+        })));
         if std::future::poll_fn(|cx| self.poll_write(cx)).await.is_ok() {
             self.upgraded.leave();
             let _ = std::future::poll_fn(|cx| Pin::new(&mut self.socket).poll_flush(cx)).await;
@@ -390,18 +422,23 @@ impl SocketSession {
             // Each message read may need an answer, if only a pong (faults C44).
             if self.out.len() < UNSENT && self.pongs < UNSENT {
                 match Pin::new(&mut self.socket).poll_next(cx) {
-                    Poll::Ready(Some(Ok(message))) => return Poll::Ready(NextAction::Message(message)),
+                    Poll::Ready(Some(Ok(message))) => {
+                        return Poll::Ready(NextAction::Message(message));
+                    }
                     Poll::Ready(Some(Err(error))) => return Poll::Ready(next_action(error)),
                     Poll::Ready(None) => return Poll::Ready(NextAction::Disconnected),
                     Poll::Pending => {
                         self.is_reading = true;
-                        if let Err(failure) = self.incoming.note_received(self.upgraded.received()) {
+                        if let Err(failure) = self.incoming.note_received(self.upgraded.received())
+                        {
                             return Poll::Ready(NextAction::NoRoom(failure));
                         }
                     }
                 }
             }
-            let Some(turn) = self.turn.as_mut().filter(|_| written.is_ready()) else { return Poll::Pending };
+            let Some(turn) = self.turn.as_mut().filter(|_| written.is_ready()) else {
+                return Poll::Pending;
+            };
             if !ready!(turn.poll(cx, &mut self.out)) {
                 return Poll::Ready(NextAction::TurnEnded);
             }
@@ -430,5 +467,8 @@ impl SocketSession {
 }
 
 fn next_action(error: axum::Error) -> NextAction {
-    error.into_inner().downcast().map_or(NextAction::Disconnected, |wrong| NextAction::Wrong(*wrong))
+    error
+        .into_inner()
+        .downcast()
+        .map_or(NextAction::Disconnected, |wrong| NextAction::Wrong(*wrong))
 }

@@ -30,7 +30,10 @@ pub(super) struct ConversationThread {
 impl ConversationThread {
     /// Returns all items, oldest first.
     pub(super) fn items(&self) -> Vec<Item> {
-        self.turns.iter().flat_map(|turn| turn.items.iter().cloned()).collect()
+        self.turns
+            .iter()
+            .flat_map(|turn| turn.items.iter().cloned())
+            .collect()
     }
 
     /// Returns the conversation with one more turn; `stored` tells if that turn's response is in the store.
@@ -39,7 +42,10 @@ impl ConversationThread {
         if items.is_empty() {
             return self;
         }
-        let bytes = items.iter().map(|item| item.id.len() + item.body.len() + ITEM).sum();
+        let bytes = items
+            .iter()
+            .map(|item| item.id.len() + item.body.len() + ITEM)
+            .sum();
         if self.turns.len() >= LINKS {
             // The store follows no longer chains either. Joining all turns into one costs a single copy.
             let items = self.items();
@@ -58,7 +64,10 @@ pub(super) struct RecentResponses(VecDeque<(String, ConversationThread)>);
 impl RecentResponses {
     /// Returns the conversation up to and including this response, if it is remembered.
     pub(super) fn thread(&self, id: &str) -> Option<ConversationThread> {
-        self.0.iter().find(|(known, _)| known == id).map(|(_, thread)| thread.clone())
+        self.0
+            .iter()
+            .find(|(known, _)| known == id)
+            .map(|(_, thread)| thread.clone())
     }
 
     /// Remembers a response; the oldest are dropped to keep the limits.
@@ -78,7 +87,10 @@ impl RecentResponses {
     fn bytes(&self) -> usize {
         let mut seen = HashSet::new();
         let turns = self.0.iter().flat_map(|(_, thread)| &thread.turns);
-        turns.filter(|turn| seen.insert(Arc::as_ptr(turn))).map(|turn| turn.bytes).sum()
+        turns
+            .filter(|turn| seen.insert(Arc::as_ptr(turn)))
+            .map(|turn| turn.bytes)
+            .sum()
     }
 }
 
@@ -104,8 +116,13 @@ mod tests {
         }
         assert_eq!(known(&memory).len(), MOST);
         assert!(memory.thread("resp3").is_none());
-        let ids: Vec<_> =
-            memory.thread("resp19").unwrap().items().iter().map(|item| item.id.clone()).collect();
+        let ids: Vec<_> = memory
+            .thread("resp19")
+            .unwrap()
+            .items()
+            .iter()
+            .map(|item| item.id.clone())
+            .collect();
         assert_eq!(ids.len(), 20);
         assert_eq!([&*ids[0], &*ids[19]], ["item0", "item19"]);
         memory.forget("resp18");
@@ -118,12 +135,21 @@ mod tests {
         let long = ConversationThread::default().with(turn("a", 40 << 20), false);
         memory.keep("long".to_owned(), long.clone());
         for n in 0..5 {
-            memory.keep(format!("on{n}"), long.clone().with(turn("b", 1 << 20), false));
+            memory.keep(
+                format!("on{n}"),
+                long.clone().with(turn("b", 1 << 20), false),
+            );
         }
         assert_eq!(known(&memory), ["long", "on0", "on1", "on2", "on3", "on4"]);
-        memory.keep("other".to_owned(), ConversationThread::default().with(turn("c", 30 << 20), false));
+        memory.keep(
+            "other".to_owned(),
+            ConversationThread::default().with(turn("c", 30 << 20), false),
+        );
         assert_eq!(known(&memory), ["other"]);
-        memory.keep("huge".to_owned(), ConversationThread::default().with(turn("d", BYTES), false));
+        memory.keep(
+            "huge".to_owned(),
+            ConversationThread::default().with(turn("d", BYTES), false),
+        );
         assert!(known(&memory).is_empty());
     }
 
@@ -135,6 +161,9 @@ mod tests {
         }
         assert!(thread.turns.len() <= LINKS);
         let items = thread.items();
-        assert_eq!((items.len(), &*items[2 * LINKS].id), (2 * LINKS + 1, &*format!("item{}", 2 * LINKS)));
+        assert_eq!(
+            (items.len(), &*items[2 * LINKS].id),
+            (2 * LINKS + 1, &*format!("item{}", 2 * LINKS))
+        );
     }
 }

@@ -81,8 +81,15 @@ enum TurnStep {
 
 /// Response that has begun or needs no engine, or an error.
 enum TurnAnswer {
-    Begun { relay: Box<Relay>, record: TurnRecord },
-    Written { events: Bytes, ended: Finished, record: TurnRecord },
+    Begun {
+        relay: Box<Relay>,
+        record: TurnRecord,
+    },
+    Written {
+        events: Bytes,
+        ended: Finished,
+        record: TurnRecord,
+    },
     Refused(Option<Message>),
 }
 
@@ -108,7 +115,8 @@ impl SocketTurn {
                 (previous, generates.map(|generates| (generates, message)))
             }
             ClientMessage::Binary => {
-                let failure = Failure::from(Fault::InvalidJson).with_message("A message must be text.");
+                let failure =
+                    Failure::from(Fault::InvalidJson).with_message("A message must be text.");
                 (None, Err(failure))
             }
         };
@@ -151,7 +159,11 @@ impl SocketTurn {
                         self.record = Some(record);
                         self.step = TurnStep::Relaying(relay);
                     }
-                    TurnAnswer::Written { events, ended, record } => {
+                    TurnAnswer::Written {
+                        events,
+                        ended,
+                        record,
+                    } => {
                         (self.record, self.ended) = (Some(record), Some(ended));
                         self.step = TurnStep::Done;
                         out.extend(message::messages(&events));
@@ -164,7 +176,9 @@ impl SocketTurn {
                 TurnStep::Relaying(relay) => match bytes_of(ready!(relay.poll_frame(cx))) {
                     Some(lines) => out.extend(message::messages(&lines)),
                     None => {
-                        self.ended = relay.finished().filter(|finished| finished.status != "failed");
+                        self.ended = relay
+                            .finished()
+                            .filter(|finished| finished.status != "failed");
                         self.step = TurnStep::Done;
                     }
                 },
@@ -179,7 +193,12 @@ impl SocketTurn {
     /// Ends the response and updates the connection's memory. After a failure the response that it continued is
     /// forgotten as well: the client must start anew, or the store must have it.
     pub(super) fn end(self, memory: &mut RecentResponses) {
-        let Self { previous, record, ended, .. } = self;
+        let Self {
+            previous,
+            record,
+            ended,
+            ..
+        } = self;
         match (ended, record) {
             (Some(ended), Some(TurnRecord { thread, input })) => {
                 let mut turn = items(input, &ended.id);
@@ -205,7 +224,13 @@ async fn make(
     message: Result<(bool, MessageText), Failure>,
     thread: Option<ConversationThread>,
 ) -> TurnAnswer {
-    let MessageRequest { app, request_id, ids, identity, mut reply } = begun;
+    let MessageRequest {
+        app,
+        request_id,
+        ids,
+        identity,
+        mut reply,
+    } = begun;
     let admitted = Admitted {
         app: &app,
         worker: &line.worker,
@@ -217,7 +242,10 @@ async fn make(
     };
     let result = match message {
         Ok((generate, message)) => {
-            Box::pin(begin_response(&admitted, &mut reply, message, generate, thread)).await
+            Box::pin(begin_response(
+                &admitted, &mut reply, message, generate, thread,
+            ))
+            .await
         }
         Err(failure) => Err(failure),
     };
@@ -230,7 +258,11 @@ async fn make(
 /// Returns the answer with an error, which has the status that it would have over HTTP.
 async fn refused(response: Response<Body>) -> TurnAnswer {
     let (head, body) = response.into_parts();
-    let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+    let body = body
+        .collect()
+        .await
+        .map(Collected::to_bytes)
+        .unwrap_or_default();
     TurnAnswer::Refused((!body.is_empty()).then(|| message::error(head.status.as_u16(), &body)))
 }
 
@@ -252,11 +284,18 @@ async fn begin_response(
     parsed.request.remove_unknown("generate");
     if let Some(thread) = &thread {
         let stored = thread.stored && still_stored(admitted.app, &parsed).await;
-        parsed.remembered = Some(RememberedConversation { items: thread.items(), stored });
+        parsed.remembered = Some(RememberedConversation {
+            items: thread.items(),
+            stored,
+        });
     }
     let history = load_history(admitted, &mut parsed).await?;
-    let thread = thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
-    let record = TurnRecord { thread, input: history.shared(&parsed.request, false).collect() };
+    let thread =
+        thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
+    let record = TurnRecord {
+        thread,
+        input: history.shared(&parsed.request, false).collect(),
+    };
     if !generates {
         return answer_without_engine(admitted, reply, parsed, &history, record);
     }
@@ -280,9 +319,14 @@ async fn still_stored(app: &App, parsed: &ParsedRequest) -> bool {
     let Some((store, id)) = store.zip(parsed.request.previous_response_id.as_deref()) else {
         return false;
     };
-    let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
+    let key = Key {
+        tenant: Arc::clone(&parsed.tenant),
+        id: id.into(),
+    };
     let there = !matches!(
-        store.chain(key.clone(), HISTORY_BYTES, store_handle.now()).await,
+        store
+            .chain(key.clone(), HISTORY_BYTES, store_handle.now())
+            .await,
         Err(StoreError::NotFound)
     );
     if there {
@@ -300,9 +344,17 @@ fn answer_without_engine(
     history: &LoadedHistory,
     record: TurnRecord,
 ) -> Result<TurnAnswer, Failure> {
-    let ParsedRequest { mut request, route, tenant, .. } = parsed;
+    let ParsedRequest {
+        mut request,
+        route,
+        tenant,
+        ..
+    } = parsed;
     if request.conversation.is_some() {
-        return Err(invalid("conversation", "nothing is added to it without a response"));
+        return Err(invalid(
+            "conversation",
+            "nothing is added to it without a response",
+        ));
     }
     request.disable_store()?;
     let app = admitted.app;
@@ -323,5 +375,9 @@ fn answer_without_engine(
         record.bytes = out.len();
     });
     let ended = encoder.finished().ok_or(Fault::Proxy)?;
-    Ok(TurnAnswer::Written { events: out.join(), ended, record })
+    Ok(TurnAnswer::Written {
+        events: out.join(),
+        ended,
+        record,
+    })
 }

@@ -115,7 +115,10 @@ object! {
 /// Reads the parts of a content; a plain string counts as one part.
 pub(super) fn parts(raw: Option<Raw<'_>>) -> Vec<ItemPart<'_>> {
     match text(raw) {
-        Some(_) => vec![ItemPart { text: raw, ..ItemPart::default() }],
+        Some(_) => vec![ItemPart {
+            text: raw,
+            ..ItemPart::default()
+        }],
         None => list(raw),
     }
 }

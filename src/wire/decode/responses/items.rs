@@ -26,7 +26,9 @@ impl ItemKind {
             Some("message") => Self::Message,
             Some("reasoning") => Self::Reasoning,
             Some("function_call") => Self::Function,
-            Some("mcp_call") if string(body.server_label).as_deref() == Some("functions") => Self::Function,
+            Some("mcp_call") if string(body.server_label).as_deref() == Some("functions") => {
+                Self::Function
+            }
             Some("custom_tool_call") => Self::Custom,
             Some(other) => Self::Foreign(other.into()),
             None => return body.role.map(|_| Self::Message),
@@ -147,7 +149,9 @@ impl AnswerItems {
     pub(super) fn foreign(&self, family: &str, id: Option<&str>) -> Option<usize> {
         let matches = |item: &AnswerItem| match &item.kind {
             ItemKind::Foreign(kind) => {
-                item.open && family.starts_with(&**kind) && id.is_none_or(|id| item.id.as_deref() == Some(id))
+                item.open
+                    && family.starts_with(&**kind)
+                    && id.is_none_or(|id| item.id.as_deref() == Some(id))
             }
             _ => false,
         };
@@ -157,14 +161,22 @@ impl AnswerItems {
     /// Returns the kind of the latest item with this id.
     pub(super) fn kind_of(&self, id: Option<&str>) -> Option<&ItemKind> {
         let id = id?;
-        self.0.iter().rev().find(|item| item.id.as_deref() == Some(id)).map(|item| &item.kind)
+        self.0
+            .iter()
+            .rev()
+            .find(|item| item.id.as_deref() == Some(id))
+            .map(|item| &item.kind)
     }
 
     /// Finds the call with this call id. If several have it, prefers that of the item with `id`.
     pub(super) fn call(&self, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         let call_id = call_id?;
-        let has = |item: &AnswerItem| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
-        let own = self.0.iter().rposition(|item| has(item) && item.id.as_deref() == id);
+        let has =
+            |item: &AnswerItem| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
+        let own = self
+            .0
+            .iter()
+            .rposition(|item| has(item) && item.id.as_deref() == id);
         own.or_else(|| self.0.iter().rposition(has))
     }
 
@@ -176,13 +188,19 @@ impl AnswerItems {
         call_id: Option<&str>,
     ) -> Option<usize> {
         // A call with its own item id is a new call.
-        let is_other =
-            |at: &usize| self.0.get(*at).is_some_and(|item| item.id.is_some() && item.id.as_deref() != id);
-        self.call(id, call_id).filter(|at| id.is_none() || !is_other(at)).or_else(|| {
-            let at = self.open(kind, id)?;
-            let item = self.0.get(at)?;
-            (item.id.as_deref() == id && !item.emitted && item.text.total.is_empty()).then_some(at)
-        })
+        let is_other = |at: &usize| {
+            self.0
+                .get(*at)
+                .is_some_and(|item| item.id.is_some() && item.id.as_deref() != id)
+        };
+        self.call(id, call_id)
+            .filter(|at| id.is_none() || !is_other(at))
+            .or_else(|| {
+                let at = self.open(kind, id)?;
+                let item = self.0.get(at)?;
+                (item.id.as_deref() == id && !item.emitted && item.text.total.is_empty())
+                    .then_some(at)
+            })
     }
 
     /// Finds the item that `output_item.done` completes. Calls without a distinguishing id complete in the order of
@@ -193,12 +211,18 @@ impl AnswerItems {
         id: Option<&str>,
         call_id: Option<&str>,
     ) -> Option<usize> {
-        self.call(id, call_id).or_else(|| match self.open(kind, id) {
-            Some(at) if kind.is_call() && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) => {
-                self.0.iter().position(|item| item.open && item.kind == *kind)
-            }
-            at => at,
-        })
+        self.call(id, call_id)
+            .or_else(|| match self.open(kind, id) {
+                Some(at)
+                    if kind.is_call()
+                        && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) =>
+                {
+                    self.0
+                        .iter()
+                        .position(|item| item.open && item.kind == *kind)
+                }
+                at => at,
+            })
     }
 
     /// Matches each item of a terminal object with a known item: first by kind and text, then by kind and order.
@@ -206,7 +230,11 @@ impl AnswerItems {
     pub(super) fn match_terminal(&mut self, listed: &[TerminalItem]) -> Vec<Option<usize>> {
         let mut found = vec![None; listed.len()];
         for exactly in [true, false] {
-            for (listed, found) in listed.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+            for (listed, found) in listed
+                .iter()
+                .zip(&mut found)
+                .filter(|(_, found)| found.is_none())
+            {
                 let is = |item: &AnswerItem| !item.matched && listed.matches(item, exactly);
                 *found = self.0.iter().position(is);
                 if let Some(item) = found.and_then(|at| self.0.get_mut(at)) {
@@ -277,9 +305,10 @@ mod tests {
     /// Checks that only calls of the client's functions are calls; those of other MCP servers stay what they are.
     #[test]
     fn calls_of_mcp_servers() {
-        for (label, expected) in
-            [("functions", ItemKind::Function), ("deepwiki", ItemKind::Foreign("mcp_call".into()))]
-        {
+        for (label, expected) in [
+            ("functions", ItemKind::Function),
+            ("deepwiki", ItemKind::Foreign("mcp_call".into())),
+        ] {
             let json = format!(r#"{{"type":"mcp_call","server_label":"{label}"}}"#);
             let body: ItemBody<'_> = crate::json::read(&json).unwrap();
             assert_eq!(ItemKind::of(&body), Some(expected));
@@ -291,7 +320,10 @@ mod tests {
     }
 
     fn item(kind: ItemKind, id: Option<&str>, call_id: Option<&str>) -> AnswerItem {
-        AnswerItem { call_id: call_id.map(Into::into), ..AnswerItem::new(kind, id, 0) }
+        AnswerItem {
+            call_id: call_id.map(Into::into),
+            ..AnswerItem::new(kind, id, 0)
+        }
     }
 
     fn several() -> AnswerItems {
@@ -332,7 +364,10 @@ mod tests {
         assert_eq!(items.foreign("web_search_call", None), Some(1));
         assert_eq!(items.kind_of(Some("m")), Some(&ItemKind::Message));
         assert_eq!(items.kind_of(Some("f1")), Some(&ItemKind::Function));
-        assert_eq!((items.kind_of(Some("x")), items.kind_of(None)), (None, None));
+        assert_eq!(
+            (items.kind_of(Some("x")), items.kind_of(None)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -353,8 +388,9 @@ mod tests {
     #[test]
     fn an_announced_item_may_be_known() {
         let mut items = several();
-        let announced =
-            |items: &AnswerItems, id, call_id| items.find_announced(&ItemKind::Function, id, call_id);
+        let announced = |items: &AnswerItems, id, call_id| {
+            items.find_announced(&ItemKind::Function, id, call_id)
+        };
         assert_eq!(announced(&items, Some("f1"), Some("c")), Some(3));
         // With its own item id it is another call, although the call id is the same.
         assert_eq!(announced(&items, Some("f9"), Some("c")), None);
@@ -373,23 +409,41 @@ mod tests {
         let call = |id| item(ItemKind::Function, Some(id), None);
         let message = |id| item(ItemKind::Message, Some(id), None);
         let items = AnswerItems(vec![call("f1"), call("f2"), message("m1"), message("m2")]);
-        assert_eq!(items.find_completed(&ItemKind::Function, Some("x"), None), Some(0));
-        assert_eq!(items.find_completed(&ItemKind::Function, Some("f2"), None), Some(1));
-        assert_eq!(items.find_completed(&ItemKind::Message, Some("x"), None), Some(3));
+        assert_eq!(
+            items.find_completed(&ItemKind::Function, Some("x"), None),
+            Some(0)
+        );
+        assert_eq!(
+            items.find_completed(&ItemKind::Function, Some("f2"), None),
+            Some(1)
+        );
+        assert_eq!(
+            items.find_completed(&ItemKind::Message, Some("x"), None),
+            Some(3)
+        );
     }
 
     #[test]
     fn items_of_the_end_match_those_of_the_events() {
         let known = |kind: ItemKind, id: &str, call_id: &str, name: &str, text: &str| {
             let own = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-            let mut known =
-                AnswerItem { call_id: own(call_id), name: own(name), ..AnswerItem::new(kind, Some(id), 0) };
+            let mut known = AnswerItem {
+                call_id: own(call_id),
+                name: own(name),
+                ..AnswerItem::new(kind, Some(id), 0)
+            };
             known.text.total.add(text.as_bytes());
             known
         };
         let listed = |kind: ItemKind, id: &str, call_id: &str, name: &str, text: &str| {
             let own = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-            TerminalItem { kind, id: own(id), call_id: own(call_id), name: own(name), text: text.into() }
+            TerminalItem {
+                kind,
+                id: own(id),
+                call_id: own(call_id),
+                name: own(name),
+                text: text.into(),
+            }
         };
         let (function, message) = (ItemKind::Function, ItemKind::Message);
         // The last two: whether they match exactly, and whether they match by kind and order.
@@ -424,9 +478,24 @@ mod tests {
                 false,
                 false,
             ),
-            (known(function.clone(), "a", "", "", "x"), listed(function, "a", "", "", "x"), false, false),
-            (known(search(), "w", "", "", ""), listed(search(), "w", "", "", ""), true, true),
-            (known(search(), "w", "", "", ""), listed(search(), "v", "", "", ""), false, true),
+            (
+                known(function.clone(), "a", "", "", "x"),
+                listed(function, "a", "", "", "x"),
+                false,
+                false,
+            ),
+            (
+                known(search(), "w", "", "", ""),
+                listed(search(), "w", "", "", ""),
+                true,
+                true,
+            ),
+            (
+                known(search(), "w", "", "", ""),
+                listed(search(), "v", "", "", ""),
+                false,
+                true,
+            ),
             (
                 known(message.clone(), "a", "", "", "ab"),
                 listed(message.clone(), "b", "", "", "abc"),
@@ -439,7 +508,12 @@ mod tests {
                 false,
                 true,
             ),
-            (known(message.clone(), "a", "", "", ""), listed(message, "a", "", "", "abc"), false, true),
+            (
+                known(message.clone(), "a", "", "", ""),
+                listed(message, "a", "", "", "abc"),
+                false,
+                true,
+            ),
         ] {
             assert_eq!(
                 (at_end.matches(&item, true), at_end.matches(&item, false)),

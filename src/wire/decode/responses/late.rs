@@ -7,7 +7,8 @@ use crate::json::{Extras, Raw, Text, read};
 use crate::wire::decode::members::{list, object, string, text};
 use crate::wire::decode::{BadField, EventSink, UsageBody};
 use crate::wire::event::{
-    Delta, Event, Finish, FrameExtras, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Reason, Usage,
+    Delta, Event, Finish, FrameExtras, INPUT_PER_TURN, OUTPUT_PER_TURN, RESPONSE_MESSAGES, Reason,
+    Usage,
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::PromoteReasoning;
@@ -100,10 +101,17 @@ impl ResponsesDecoder {
             LateOutcome::Incomplete(reason) => reason,
             LateOutcome::Completed => Reason::Stop,
         };
-        let extras = FrameExtras { chunk_extensions: self.extensions(body), ..FrameExtras::default() };
+        let extras = FrameExtras {
+            chunk_extensions: self.extensions(body),
+            ..FrameExtras::default()
+        };
         to.delta(0, Delta::Finish(Finish { reason, stop: None }), extras);
         if let Some(usage) = body.usage.and_then(|raw| usage(raw, to)) {
-            to.event(Event::Usage { usage, alone: true, extras: FrameExtras::default() });
+            to.event(Event::Usage {
+                usage,
+                alone: true,
+                extras: FrameExtras::default(),
+            });
         }
         // An event for rate limits can follow a terminal event, but not a whole object.
         self.awaits_limits = self.reading.limits && !event.is_empty();
@@ -120,10 +128,17 @@ impl ResponsesDecoder {
             return found;
         }
         let usage: TurnUsage<'a> = object(body.usage);
-        let (input, output) = (usage.input.unwrap_or_default(), usage.output.unwrap_or_default());
-        let messages = RESPONSE_MESSAGES.into_iter().zip([body.input_messages, body.output_messages]);
+        let (input, output) = (
+            usage.input.unwrap_or_default(),
+            usage.output.unwrap_or_default(),
+        );
+        let messages = RESPONSE_MESSAGES
+            .into_iter()
+            .zip([body.input_messages, body.output_messages]);
         let read = INPUT_PER_TURN.into_iter().zip([input.input, input.cached]);
-        let written = OUTPUT_PER_TURN.into_iter().zip([output.output, output.tool_output]);
+        let written = OUTPUT_PER_TURN
+            .into_iter()
+            .zip([output.output, output.tool_output]);
         for (key, raw) in messages.chain(read).chain(written) {
             if let Some(raw) = raw.filter(|raw| raw.get().starts_with('[')) {
                 found.keep(key.into(), raw);
@@ -152,9 +167,14 @@ impl ResponsesDecoder {
         };
         if !bodies.is_empty() && bodies.iter().all(|(_, body, kind)| is_promoted(body, kind)) {
             to.count_rule(Rule::ReasoningPromoted);
-            bodies.iter_mut().for_each(|(_, _, kind)| *kind = ItemKind::Message);
+            bodies
+                .iter_mut()
+                .for_each(|(_, _, kind)| *kind = ItemKind::Message);
         }
-        let listed: Vec<_> = bodies.iter().map(|(_, body, kind)| of(body, kind)).collect();
+        let listed: Vec<_> = bodies
+            .iter()
+            .map(|(_, body, kind)| of(body, kind))
+            .collect();
         let found = self.items.match_terminal(&listed);
         let last = bodies.len().saturating_sub(1);
         for (nth, ((raw, body, kind), found)) in bodies.iter().zip(found).enumerate() {
@@ -164,7 +184,8 @@ impl ResponsesDecoder {
                 None => self.begin(kind.clone(), string(body.id).as_deref())?,
             };
             if !self.items.0.get(at).is_some_and(|item| item.open) {
-                if let Some(sealed) = text(body.encrypted).filter(|_| *kind == ItemKind::Reasoning) {
+                if let Some(sealed) = text(body.encrypted).filter(|_| *kind == ItemKind::Reasoning)
+                {
                     self.seal(at, sealed, to);
                 }
                 continue;
@@ -177,7 +198,8 @@ impl ResponsesDecoder {
             let status = string(body.status);
             let cut = status.as_deref() == Some("incomplete");
             // The finish ends the last item of an answer that was cut short.
-            let is_last = nth == last && status.is_none() && matches!(ended, LateOutcome::Incomplete(_));
+            let is_last =
+                nth == last && status.is_none() && matches!(ended, LateOutcome::Incomplete(_));
             if ended != LateOutcome::Failed && (cut || is_new && !is_last) {
                 self.close(at, cut, to);
             }
@@ -187,13 +209,16 @@ impl ResponsesDecoder {
 
     /// Emits the content of an item that has not been emitted yet.
     pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get(at) else { return };
+        let Some(item) = self.items.0.get(at) else {
+            return;
+        };
         match item.kind {
             ItemKind::Message => self.complete_message(at, &body::parts(body.content), to),
             ItemKind::Reasoning => {
                 let content = joined(&reasoning_parts(body));
                 let summary = joined(&body::parts(body.summary));
-                for (voice, whole) in [(TextKind::Reasoning, content), (TextKind::Summary, summary)] {
+                for (voice, whole) in [(TextKind::Reasoning, content), (TextKind::Summary, summary)]
+                {
                     self.emit_missing(at, voice, &whole, to);
                 }
                 if let Some(sealed) = text(body.encrypted) {
@@ -209,19 +234,32 @@ impl ResponsesDecoder {
     }
 
     fn complete_message(&mut self, at: usize, parts: &[ItemPart<'_>], to: &mut dyn EventSink) {
-        let (is_refusal, is_text) =
-            (|part: &&ItemPart<'_>| refuses(part), |part: &&ItemPart<'_>| !refuses(part));
+        let (is_refusal, is_text) = (
+            |part: &&ItemPart<'_>| refuses(part),
+            |part: &&ItemPart<'_>| !refuses(part),
+        );
         if self.items.0.get(at).is_some_and(|item| item.emitted) {
             for (voice, parts) in [
-                (TextKind::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
+                (
+                    TextKind::Content,
+                    parts.iter().filter(is_text).collect::<Vec<_>>(),
+                ),
                 (TextKind::Refusal, parts.iter().filter(is_refusal).collect()),
             ] {
-                let whole: String = parts.iter().filter_map(|part| part.text).map(json_spelling).collect();
+                let whole: String = parts
+                    .iter()
+                    .filter_map(|part| part.text)
+                    .map(json_spelling)
+                    .collect();
                 self.emit_missing(at, voice, &whole, to);
             }
         } else {
             for part in parts {
-                let voice = if refuses(part) { TextKind::Refusal } else { TextKind::Content };
+                let voice = if refuses(part) {
+                    TextKind::Refusal
+                } else {
+                    TextKind::Content
+                };
                 let extras = self.logprobs(part.logprobs, to);
                 if let Some(text) = text(part.text) {
                     self.emit_text(at, voice, text, extras, to);
@@ -230,7 +268,10 @@ impl ResponsesDecoder {
             }
             return;
         }
-        let annotations: Vec<_> = parts.iter().flat_map(|part| list(part.annotations)).collect();
+        let annotations: Vec<_> = parts
+            .iter()
+            .flat_map(|part| list(part.annotations))
+            .collect();
         self.annotations(at, &annotations, to);
         self.emit_tokens(at, parts, to);
     }
@@ -249,7 +290,12 @@ impl ResponsesDecoder {
 
     /// Emits the part of an item's whole text that has not been emitted.
     fn emit_missing(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn EventSink) {
-        let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
+        let seen = self
+            .items
+            .0
+            .get_mut(at)
+            .map(|item| voice.channel(item).total)
+            .unwrap_or_default();
         self.emit_rest(at, voice, whole, seen, to);
     }
 
@@ -275,7 +321,12 @@ impl ResponsesDecoder {
         whole: Option<Raw<'_>>,
         to: &mut dyn EventSink,
     ) {
-        let seen = self.items.0.get(at).map(|item| item.text.total).unwrap_or_default();
+        let seen = self
+            .items
+            .0
+            .get(at)
+            .map(|item| item.text.total)
+            .unwrap_or_default();
         let whole = whole.map(json_spelling).unwrap_or_default();
         if let Some(rest) = seen.rest(&whole).filter(|rest| !rest.is_empty()) {
             to.count_rule(Rule::ItemLate);
@@ -297,7 +348,9 @@ fn of(body: &ItemBody<'_>, kind: &ItemKind) -> TerminalItem {
     let text = match kind {
         ItemKind::Message => joined(&body::parts(body.content)),
         ItemKind::Reasoning => joined(&reasoning_parts(body)),
-        ItemKind::Function | ItemKind::Custom => body.arguments.map(json_spelling).unwrap_or_default(),
+        ItemKind::Function | ItemKind::Custom => {
+            body.arguments.map(json_spelling).unwrap_or_default()
+        }
         ItemKind::Foreign(_) => String::new(),
     };
     TerminalItem {
@@ -318,7 +371,12 @@ fn reasoning_parts<'a>(body: &ItemBody<'a>) -> Vec<ItemPart<'a>> {
 }
 
 fn joined(parts: &[ItemPart<'_>]) -> String {
-    parts.iter().filter(|part| !refuses(part)).filter_map(|part| part.text).map(json_spelling).collect()
+    parts
+        .iter()
+        .filter(|part| !refuses(part))
+        .filter_map(|part| part.text)
+        .map(json_spelling)
+        .collect()
 }
 
 fn refuses(part: &ItemPart<'_>) -> bool {
@@ -332,7 +390,12 @@ fn usage(raw: Raw<'_>, to: &mut dyn EventSink) -> Option<Usage> {
         to.count_rule(Rule::Usage);
     }
     let mut usage = body.read()?;
-    let details = body.input_details.as_ref().and_then(|details| details.cache_write);
-    usage.cache_write = usage.cache_write.or_else(|| details.and_then(crate::json::integer));
+    let details = body
+        .input_details
+        .as_ref()
+        .and_then(|details| details.cache_write);
+    usage.cache_write = usage
+        .cache_write
+        .or_else(|| details.and_then(crate::json::integer));
     Some(usage)
 }

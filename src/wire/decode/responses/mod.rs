@@ -135,8 +135,14 @@ impl ResponsesDecoder {
     fn event(&mut self, data: &str, name: &[u8], to: &mut dyn EventSink) -> Result<(), BadField> {
         let told: EventBody<'_> = read(data).map_err(|_| BadField)?;
         let name = string(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
-        let Some(name) = name.strip_prefix("response.").filter(|name| *name != "error") else {
-            if told.error.is_some() || name == "response.error" || is_error_object(told.object, told.kind) {
+        let Some(name) = name
+            .strip_prefix("response.")
+            .filter(|name| *name != "error")
+        else {
+            if told.error.is_some()
+                || name == "response.error"
+                || is_error_object(told.object, told.kind)
+            {
                 self.fail(data, to);
             } else {
                 to.count_rule(Rule::EventDropped);
@@ -187,7 +193,12 @@ impl ResponsesDecoder {
         let inner: EventBody<'_> = object(told.error.or(of_response.error));
         let named = string(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
         if let Some(fault) = named.filter(|_| failure.code.as_deref() == Some("internal_error")) {
-            let Failure { message, param, engine, .. } = failure;
+            let Failure {
+                message,
+                param,
+                engine,
+                ..
+            } = failure;
             failure = Failure::from(fault).with_message(message);
             (failure.param, failure.engine) = (param, engine);
         }
@@ -259,7 +270,10 @@ impl ResponsesDecoder {
             let Some(at) = self.item_of_whole_text(&kind, id.as_deref(), told.arguments)? else {
                 return Ok(());
             };
-            let named = ItemBody { name: told.name, ..ItemBody::default() };
+            let named = ItemBody {
+                name: told.name,
+                ..ItemBody::default()
+            };
             self.emit_name(at, &named, to);
             self.emit_rest_of_arguments(at, told.arguments, to);
             return Ok(());
@@ -270,7 +284,9 @@ impl ResponsesDecoder {
             ("reasoning_summary_part", _) => TextKind::Summary,
             ("content_part", Some("refusal")) => TextKind::Refusal,
             // SGLang opens reasoning with a part of this type (fixtures/sglang/responses-gptoss-reasoning).
-            ("content_part", _) if self.items.kind_of(id.as_deref()) == Some(&ItemKind::Reasoning) => {
+            ("content_part", _)
+                if self.items.kind_of(id.as_deref()) == Some(&ItemKind::Reasoning) =>
+            {
                 TextKind::Reasoning
             }
             ("content_part", _) => TextKind::Content,
@@ -290,7 +306,9 @@ impl ResponsesDecoder {
     /// Notes that a part begins, so that earlier text does not count as its own.
     fn part_added(&mut self, told: &EventBody<'_>) {
         let id = string(told.item_id);
-        let Some(kind) = self.items.kind_of(id.as_deref()) else { return };
+        let Some(kind) = self.items.kind_of(id.as_deref()) else {
+            return;
+        };
         let at = self.items.open(kind, id.as_deref());
         if let Some(item) = at.and_then(|at| self.items.0.get_mut(at)) {
             for channel in [&mut item.text, &mut item.refusal, &mut item.summary] {
@@ -311,7 +329,9 @@ impl ResponsesDecoder {
             return Ok(());
         };
         if stem.is_none_or(|stem| self.is_source(at, voice, stem)) {
-            let Some(item) = self.items.0.get_mut(at) else { return Ok(()) };
+            let Some(item) = self.items.0.get_mut(at) else {
+                return Ok(());
+            };
             let channel = voice.channel(item);
             let (part, total) = (channel.part, channel.total);
             let whole = whole.map(json_spelling).unwrap_or_default();
@@ -323,7 +343,9 @@ impl ResponsesDecoder {
     }
 
     fn annotation(&mut self, told: &EventBody<'_>, to: &mut dyn EventSink) {
-        let at = self.items.open(&ItemKind::Message, string(told.item_id).as_deref());
+        let at = self
+            .items
+            .open(&ItemKind::Message, string(told.item_id).as_deref());
         if let Some((at, annotation)) = at.zip(told.annotation) {
             self.annotate(at, annotation, to);
         }
@@ -331,7 +353,11 @@ impl ResponsesDecoder {
 
     /// Reads calls in the older form of the API, each complete. Ignores calls that are already known. Fails if
     /// there are too many items.
-    fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
+    fn old_calls(
+        &mut self,
+        delta: Option<Raw<'_>>,
+        to: &mut dyn EventSink,
+    ) -> Result<(), BadField> {
         let calls: CallItems<'_> = object(delta);
         for call in list::<OldCall<'_>>(calls.content) {
             let id = string(call.id);
@@ -354,7 +380,11 @@ impl ResponsesDecoder {
     }
 
     fn context(&mut self, context: &Context<'_>, to: &mut dyn EventSink) {
-        let last = self.items.0.iter().rposition(|item| item.kind == ItemKind::Reasoning && item.emitted);
+        let last = self
+            .items
+            .0
+            .iter()
+            .rposition(|item| item.kind == ItemKind::Reasoning && item.emitted);
         if let Some((at, sealed)) = last.zip(text(context.encrypted)) {
             self.seal(at, sealed, to);
         }
@@ -369,16 +399,26 @@ impl ResponsesDecoder {
         };
         let Some(data) = Raw::of(data) else { return };
         let name = format!("response.{name}");
-        to.event(Event::Foreign { name: &name, slot: Some(item.slot), stage: ItemStage::Told, data });
+        to.event(Event::Foreign {
+            name: &name,
+            slot: Some(item.slot),
+            stage: ItemStage::Told,
+            data,
+        });
     }
 
     // === items ===
 
     fn item_added(&mut self, raw: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
         let body: ItemBody<'_> = object(raw);
-        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
+        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else {
+            return Ok(());
+        };
         let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
-        let at = match self.items.find_announced(&kind, id.as_deref(), call_id.as_deref()) {
+        let at = match self
+            .items
+            .find_announced(&kind, id.as_deref(), call_id.as_deref())
+        {
             Some(at) => at,
             None => self.begin(kind.clone(), id.as_deref())?,
         };
@@ -391,9 +431,14 @@ impl ResponsesDecoder {
 
     fn item_done(&mut self, raw: Option<Raw<'_>>, to: &mut dyn EventSink) -> Result<(), BadField> {
         let body: ItemBody<'_> = object(raw);
-        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
+        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else {
+            return Ok(());
+        };
         let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
-        let at = match self.items.find_completed(&kind, id.as_deref(), call_id.as_deref()) {
+        let at = match self
+            .items
+            .find_completed(&kind, id.as_deref(), call_id.as_deref())
+        {
             Some(at) => at,
             None if self.items.kind_of(id.as_deref()) == Some(&kind) => {
                 to.count_rule(Rule::EventDropped);
@@ -429,7 +474,9 @@ impl ResponsesDecoder {
         if let Some(at) = self.items.open(kind, id) {
             return Ok(Some(at));
         }
-        let Some(whole) = whole.map(json_spelling) else { return Ok(None) };
+        let Some(whole) = whole.map(json_spelling) else {
+            return Ok(None);
+        };
         let has = |item: &AnswerItem| {
             item.kind == *kind
                 && [&item.text, &item.refusal, &item.summary]
@@ -455,7 +502,9 @@ impl ResponsesDecoder {
     }
 
     fn close(&mut self, at: usize, cut: bool, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at) else { return };
+        let Some(item) = self.items.0.get_mut(at) else {
+            return;
+        };
         if !std::mem::replace(&mut item.open, false) {
             return;
         }
@@ -471,7 +520,9 @@ impl ResponsesDecoder {
     /// Returns true if events with this stem carry the text. The first stem seen is the one; others repeat the
     /// text.
     fn is_source(&mut self, at: usize, voice: TextKind, stem: &'static str) -> bool {
-        let Some(item) = self.items.0.get_mut(at) else { return false };
+        let Some(item) = self.items.0.get_mut(at) else {
+            return false;
+        };
         *voice.channel(item).name.get_or_insert(stem) == stem
     }
 
@@ -511,7 +562,9 @@ impl ResponsesDecoder {
     }
 
     fn annotate(&mut self, at: usize, annotation: Raw<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|item| item.emitted) else { return };
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.emitted) else {
+            return;
+        };
         if self.current == Some(at) {
             item.annotations += 1;
             to.delta(0, Delta::Annotation(annotation), FrameExtras::default());
@@ -523,14 +576,17 @@ impl ResponsesDecoder {
         if !self.reading.logprobs || self.current != Some(at) {
             return;
         }
-        let entries: Vec<TokenLogprob<'_>> = parts.iter().flat_map(|part| list(part.logprobs)).collect();
+        let entries: Vec<TokenLogprob<'_>> =
+            parts.iter().flat_map(|part| list(part.logprobs)).collect();
         if entries.iter().any(|entry| entry.bytes.is_some()) {
             to.delta(0, Delta::Tokens(entries), FrameExtras::default());
         }
     }
 
     fn seal(&mut self, at: usize, sealed: Text<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at) else { return };
+        let Some(item) = self.items.0.get_mut(at) else {
+            return;
+        };
         if std::mem::replace(&mut item.sealed, true) {
             return;
         }
@@ -539,19 +595,34 @@ impl ResponsesDecoder {
             item.emitted = true;
             self.make_current(at, to);
         }
-        to.delta(0, Delta::Sealed { text: sealed, late }, FrameExtras::default());
+        to.delta(
+            0,
+            Delta::Sealed { text: sealed, late },
+            FrameExtras::default(),
+        );
     }
 
     fn emit_arguments(&mut self, at: usize, piece: &str, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|_| !piece.is_empty()) else { return };
+        let Some(item) = self.items.0.get_mut(at).filter(|_| !piece.is_empty()) else {
+            return;
+        };
         item.text.total.add(piece.as_bytes());
         self.current = None;
-        to.tool(0, entry(item, Some(Text::json(piece))), FrameExtras::default());
+        to.tool(
+            0,
+            entry(item, Some(Text::json(piece))),
+            FrameExtras::default(),
+        );
     }
 
     /// Emits a call's name and id, unless they have been emitted.
     fn emit_name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.emitted) else {
+        let Some(item) = self
+            .items
+            .0
+            .get_mut(at)
+            .filter(|item| item.kind.is_call() && !item.emitted)
+        else {
             return;
         };
         let own = |raw: Option<Raw<'_>>| string(raw).map(Into::into);
@@ -561,25 +632,45 @@ impl ResponsesDecoder {
         item.emitted = true;
         self.current = None;
         let id = item.call_id.as_deref().map(Text::plain);
-        let news = ToolEntry { id, name: Some(name), namespace: text(body.namespace), ..entry(item, None) };
+        let news = ToolEntry {
+            id,
+            name: Some(name),
+            namespace: text(body.namespace),
+            ..entry(item, None)
+        };
         to.tool(0, news, FrameExtras::default());
     }
 
     fn emit_foreign(&mut self, at: usize, stage: ItemStage, data: Raw<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at) else { return };
-        let ItemKind::Foreign(name) = &item.kind else { return };
+        let Some(item) = self.items.0.get_mut(at) else {
+            return;
+        };
+        let ItemKind::Foreign(name) = &item.kind else {
+            return;
+        };
         item.emitted = true;
         if stage != ItemStage::Done {
             self.current = None;
         }
-        to.event(Event::Foreign { name, slot: Some(item.slot), stage, data });
+        to.event(Event::Foreign {
+            name,
+            slot: Some(item.slot),
+            stage,
+            data,
+        });
     }
 
     /// Emits a foreign item as complete.
     fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn EventSink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else { return };
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else {
+            return;
+        };
         item.open = false;
-        let stage = if item.emitted { ItemStage::Done } else { ItemStage::Whole };
+        let stage = if item.emitted {
+            ItemStage::Done
+        } else {
+            ItemStage::Whole
+        };
         self.emit_foreign(at, stage, data, to);
     }
 
@@ -593,8 +684,14 @@ impl ResponsesDecoder {
             to.count_rule(Rule::LogprobsUnasked);
             return FrameExtras::default();
         }
-        let logprobs = Logprobs::Tokens { content: Some(entries), refusal: None };
-        FrameExtras { logprobs: Some(logprobs), ..FrameExtras::default() }
+        let logprobs = Logprobs::Tokens {
+            content: Some(entries),
+            refusal: None,
+        };
+        FrameExtras {
+            logprobs: Some(logprobs),
+            ..FrameExtras::default()
+        }
     }
 }
 
@@ -609,7 +706,11 @@ fn call_kind(stem: &str) -> Option<ItemKind> {
 
 /// Builds an entry for the call, with only the fields that every piece of it has.
 fn entry<'a>(item: &AnswerItem, args: Option<Text<'a>>) -> ToolEntry<'a> {
-    let kind = if item.kind == ItemKind::Custom { ToolKind::Custom } else { ToolKind::Function };
+    let kind = if item.kind == ItemKind::Custom {
+        ToolKind::Custom
+    } else {
+        ToolKind::Function
+    };
     ToolEntry {
         index: Some(u64::from(item.slot)),
         id: None,
@@ -638,14 +739,16 @@ mod tests {
     use crate::wire::decode::tests::{INVALID, decoded, event, whole};
 
     const CREATED: &str = r#"{"type":"response.created","response":{"id":"resp_1"}}"#;
-    const COMPLETED: &str =
-        r#"{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[]}}"#;
+    const COMPLETED: &str = r#"{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[]}}"#;
     const MESSAGE: &str = r#"{"type":"response.output_text.delta","item_id":"m","delta":"a"}"#;
     const LIMITS: &str = r#"{"type":"response.rate_limits.updated","limits":{"a":1}}"#;
 
     /// Checks what the events after `response.created` report.
     fn check(reading: ReadOptions, events: &[&str], expected: &[&str]) {
-        let frames: Vec<_> = std::iter::once(&CREATED).chain(events).map(|data| event(data)).collect();
+        let frames: Vec<_> = std::iter::once(&CREATED)
+            .chain(events)
+            .map(|data| event(data))
+            .collect();
         let found = decoded(Api::Responses, reading, &frames);
         assert_eq!(
             (found[0].as_str(), &found[1..]),
@@ -697,7 +800,8 @@ mod tests {
 
     #[test]
     fn text_that_only_its_part_carries() {
-        let reasoning = r#"{"type":"response.output_item.added","item":{"type":"reasoning","id":"r"}}"#;
+        let reasoning =
+            r#"{"type":"response.output_item.added","item":{"type":"reasoning","id":"r"}}"#;
         for (events, expected) in [
             (
                 &[
@@ -745,48 +849,102 @@ mod tests {
                 r#"{"type":"response.output_text.annotation.added","item_id":"m","annotation":{"n":1}}"#,
                 r#"{"type":"response.content_part.done","item_id":"m","part":{"type":"output_text","text":"a","annotations":[{"n":1},{"n":2}]}}"#,
             ],
-            &["0 content \"a\"", "0 annotation {\"n\":1}", "0 annotation {\"n\":2}"],
+            &[
+                "0 content \"a\"",
+                "0 annotation {\"n\":1}",
+                "0 annotation {\"n\":2}",
+            ],
         );
     }
 
     #[test]
     fn rate_limits_come_before_or_after_the_end() {
-        let limits = ReadOptions { limits: true, ..ReadOptions::default() };
+        let limits = ReadOptions {
+            limits: true,
+            ..ReadOptions::default()
+        };
         check(limits, &[LIMITS], &["limits {\"a\":1}"]);
-        check(limits, &[r#"{"type":"response.rate_limits.updated","limits":[1]}"#], &["rule EventDropped"]);
-        check(ReadOptions::default(), &[COMPLETED], &["head id=\"resp_1\"", "0 finish stop", "end"]);
-        let error = Frame { error: true, name: b"error", ..event("gone") };
+        check(
+            limits,
+            &[r#"{"type":"response.rate_limits.updated","limits":[1]}"#],
+            &["rule EventDropped"],
+        );
+        check(
+            ReadOptions::default(),
+            &[COMPLETED],
+            &["head id=\"resp_1\"", "0 finish stop", "end"],
+        );
+        let error = Frame {
+            error: true,
+            name: b"error",
+            ..event("gone")
+        };
         assert_eq!(
             decoded(
                 Api::Responses,
                 limits,
-                &[event(CREATED), event(COMPLETED), error, event(r#"{"type":"ping"}"#), event(LIMITS)]
+                &[
+                    event(CREATED),
+                    event(COMPLETED),
+                    error,
+                    event(r#"{"type":"ping"}"#),
+                    event(LIMITS)
+                ]
             )[2..],
-            ["0 finish stop", "rule AfterDone", "rule AfterDone", "limits {\"a\":1}", "end"]
+            [
+                "0 finish stop",
+                "rule AfterDone",
+                "rule AfterDone",
+                "limits {\"a\":1}",
+                "end"
+            ]
         );
         // Nothing follows an answer that is one object.
         let body = r#"{"status":"completed","output":[]}"#;
-        assert_eq!(decoded(Api::Responses, limits, &[whole(body)]), ["head", "0 finish stop", "end"]);
+        assert_eq!(
+            decoded(Api::Responses, limits, &[whole(body)]),
+            ["head", "0 finish stop", "end"]
+        );
     }
 
     #[test]
     fn errors_and_what_is_none() {
         let plain = ReadOptions::default();
         let failed = ["rule ErrorShape", "fail 500 internal_error \"m\""];
-        check(plain, &[r#"{"type":"response.error","message":"m"}"#], &failed);
+        check(
+            plain,
+            &[r#"{"type":"response.error","message":"m"}"#],
+            &failed,
+        );
         check(plain, &[r#"{"type":"error","message":"m"}"#], &failed);
-        check(plain, &[r#"{"type":"odd","error":{"message":"m"}}"#], &failed);
+        check(
+            plain,
+            &[r#"{"type":"odd","error":{"message":"m"}}"#],
+            &failed,
+        );
         check(plain, &[r#"{"type":"ping"}"#], &["rule EventDropped"]);
         check(
             plain,
-            &[r#"{"type":"response.failed","response":{"status":"failed","error":{"message":"m"}}}"#],
+            &[
+                r#"{"type":"response.failed","response":{"status":"failed","error":{"message":"m"}}}"#,
+            ],
             &failed,
         );
-        for body in [r#"{"object":"error","message":"m"}"#, r#"{"error":{"message":"m"}}"#] {
-            assert_eq!(decoded(Api::Responses, plain, &[whole(body)]), failed, "{body}");
+        for body in [
+            r#"{"object":"error","message":"m"}"#,
+            r#"{"error":{"message":"m"}}"#,
+        ] {
+            assert_eq!(
+                decoded(Api::Responses, plain, &[whole(body)]),
+                failed,
+                "{body}"
+            );
         }
         let unfinished = r#"{"status":"in_progress","output":[]}"#;
-        assert_eq!(decoded(Api::Responses, plain, &[whole(unfinished)]), [INVALID]);
+        assert_eq!(
+            decoded(Api::Responses, plain, &[whole(unfinished)]),
+            [INVALID]
+        );
     }
 
     #[test]
@@ -846,7 +1004,12 @@ mod tests {
                 r#"{"type":"response.additional_context","context":{"reasoning.encrypted_content":"s"}}"#,
                 r#"{"type":"response.output_item.done","item":{"type":"message","id":"m"}}"#,
             ],
-            &["0 reasoning \"t\"", "0 content \"a\"", "0 sealed \"s\" late", "0 done"],
+            &[
+                "0 reasoning \"t\"",
+                "0 content \"a\"",
+                "0 sealed \"s\" late",
+                "0 done",
+            ],
         );
         check(
             ReadOptions::default(),
@@ -888,16 +1051,27 @@ mod tests {
                 r#"{"type":"response.output_item.done","item":{"type":"message","id":"m","status":"incomplete"}}"#,
                 COMPLETED,
             ],
-            &["0 content \"a\"", "0 done cut", "head id=\"resp_1\"", "0 finish length", "end"],
+            &[
+                "0 content \"a\"",
+                "0 done cut",
+                "head id=\"resp_1\"",
+                "0 finish length",
+                "end",
+            ],
         );
     }
 
     #[test]
     fn logprobs_are_those_of_the_text_if_they_were_asked_for() {
-        let with_logprobs = ReadOptions { logprobs: true, ..ReadOptions::default() };
+        let with_logprobs = ReadOptions {
+            logprobs: true,
+            ..ReadOptions::default()
+        };
         let list = r#""logprobs":[{"token":"a","logprob":-1,"bytes":[97]}]"#;
-        let text = format!(r#"{{"type":"response.output_text.delta","item_id":"m","delta":"a",{list}}}"#);
-        let refusal = format!(r#"{{"type":"response.refusal.delta","item_id":"m","delta":"n",{list}}}"#);
+        let text =
+            format!(r#"{{"type":"response.output_text.delta","item_id":"m","delta":"a",{list}}}"#);
+        let refusal =
+            format!(r#"{{"type":"response.refusal.delta","item_id":"m","delta":"n",{list}}}"#);
         let part = format!(
             r#"{{"type":"response.content_part.done","item_id":"m","part":{{"type":"output_text","text":"a",{list}}}}}"#
         );
@@ -905,9 +1079,17 @@ mod tests {
         check(
             with_logprobs,
             &[&text, &refusal, &part],
-            &["0 content \"a\" logprob(\"a\")", "0 refusal \"n\"", "0 tokens 1"],
+            &[
+                "0 content \"a\" logprob(\"a\")",
+                "0 refusal \"n\"",
+                "0 tokens 1",
+            ],
         );
-        check(ReadOptions::default(), &[&text, &part], &["rule LogprobsUnasked", "0 content \"a\""]);
+        check(
+            ReadOptions::default(),
+            &[&text, &part],
+            &["rule LogprobsUnasked", "0 content \"a\""],
+        );
         check(
             with_logprobs,
             &[&text, reasoning, &part],
@@ -921,17 +1103,37 @@ mod tests {
         // vLLM 0.10.0 has the text in the item itself.
         let reasoning = r#"{"type":"reasoning","text":"t"}"#;
         for (item, expected) in [
-            (message, &["head", "0 content \"a\"", "0 done", "0 finish stop", "end"][..]),
-            (reasoning, &["head", "rule ItemLate", "0 reasoning \"t\"", "0 done", "0 finish stop", "end"]),
+            (
+                message,
+                &["head", "0 content \"a\"", "0 done", "0 finish stop", "end"][..],
+            ),
+            (
+                reasoning,
+                &[
+                    "head",
+                    "rule ItemLate",
+                    "0 reasoning \"t\"",
+                    "0 done",
+                    "0 finish stop",
+                    "end",
+                ],
+            ),
         ] {
             let body = format!(r#"{{"status":"completed","output":[{item}]}}"#);
-            assert_eq!(decoded(Api::Responses, ReadOptions::default(), &[whole(&body)]), expected);
+            assert_eq!(
+                decoded(Api::Responses, ReadOptions::default(), &[whole(&body)]),
+                expected
+            );
         }
         for (items, last) in [(4096, "end"), (4097, INVALID)] {
             let list = vec![r#"{"type":"message"}"#; items].join(",");
             let body = format!(r#"{{"status":"completed","output":[{list}]}}"#);
             let found = decoded(Api::Responses, ReadOptions::default(), &[whole(&body)]);
-            assert_eq!(found.last().map(String::as_str), Some(last), "{items} items");
+            assert_eq!(
+                found.last().map(String::as_str),
+                Some(last),
+                "{items} items"
+            );
         }
     }
 }

@@ -12,7 +12,8 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
 
-const DELTA: &[u8] = b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+const DELTA: &[u8] =
+    b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
 const DELTA_END: &[u8] = b"\"}}\n\n";
 
 /// Form in which blocks are written.
@@ -69,7 +70,10 @@ pub(super) enum BlockKind {
 impl BlockKind {
     /// Returns true if text of the other kind continues a block of this one. A call is continued by nothing.
     pub(super) fn continues_with(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Thinking, Self::Thinking) | (Self::Text, Self::Text))
+        matches!(
+            (self, other),
+            (Self::Thinking, Self::Thinking) | (Self::Text, Self::Text)
+        )
     }
 
     pub(super) fn is_foreign(&self, expected: Option<u32>) -> bool {
@@ -124,7 +128,12 @@ enum CallArguments {
 
 impl OpenBlock {
     /// Begins a block: writes its start.
-    pub(super) fn begin(kind: BlockKind, index: u32, form: &mut BlockForm, out: &mut BytesMut) -> Self {
+    pub(super) fn begin(
+        kind: BlockKind,
+        index: u32,
+        form: &mut BlockForm,
+        out: &mut BytesMut,
+    ) -> Self {
         let content = match &kind {
             BlockKind::Text => OpenContent::Text,
             BlockKind::Foreign { json, .. } => OpenContent::Foreign(ForeignBlock::of(json)),
@@ -137,7 +146,13 @@ impl OpenBlock {
                 arguments: CallArguments::Blank(BytesMut::new()),
             },
         };
-        let mut block = Self { kind, index, prefix: BytesMut::new(), content, signature: String::new() };
+        let mut block = Self {
+            kind,
+            index,
+            prefix: BytesMut::new(),
+            content,
+            signature: String::new(),
+        };
         match form {
             BlockForm::Stream(_) => block.write_start(out),
             BlockForm::Whole(_, collected) => block.open_object(collected),
@@ -181,7 +196,12 @@ impl OpenBlock {
     }
 
     /// Adds a delta that samewire does not model: writes its frame, or keeps it for the end.
-    pub(super) fn add_foreign_delta(&mut self, delta: Raw<'_>, form: &BlockForm, out: &mut BytesMut) {
+    pub(super) fn add_foreign_delta(
+        &mut self,
+        delta: Raw<'_>,
+        form: &BlockForm,
+        out: &mut BytesMut,
+    ) {
         if let (OpenContent::Foreign(block), false) = (&mut self.content, form.is_stream()) {
             return block.add(delta);
         }
@@ -197,7 +217,10 @@ impl OpenBlock {
         let is_whole = !form.is_stream();
         match &mut self.content {
             OpenContent::Omitted(kept) => return kept.push_str(&text.decoded()),
-            OpenContent::Call { progress, arguments } => {
+            OpenContent::Call {
+                progress,
+                arguments,
+            } => {
                 progress.read(text);
                 match arguments.take(text, is_whole) {
                     Taken::Kept => return,
@@ -239,7 +262,9 @@ impl OpenBlock {
         }
         let sign = thinking.sign.as_ref()?;
         match &self.content {
-            OpenContent::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
+            OpenContent::Shown(hash) => sign(ThinkingProof::Hash(
+                &HEXLOWER.encode(&hash.clone().finalize()),
+            )),
             OpenContent::Omitted(text) => sign(ThinkingProof::Text(text)),
             OpenContent::Text | OpenContent::Foreign(_) | OpenContent::Call { .. } => None,
         }
@@ -263,7 +288,9 @@ impl OpenBlock {
         out.extend_from_slice(b",\"content_block\":");
         match &self.kind {
             BlockKind::Thinking => {
-                out.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+                out.extend_from_slice(
+                    b"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+                );
             }
             BlockKind::Text => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}"),
             BlockKind::Foreign { json, .. } => write_compact(json, out),
@@ -283,7 +310,11 @@ impl OpenBlock {
             Text::plain(signature).write(out);
             out.extend_from_slice(DELTA_END);
         }
-        if let OpenContent::Call { arguments: CallArguments::Kept(kept), .. } = &self.content {
+        if let OpenContent::Call {
+            arguments: CallArguments::Kept(kept),
+            ..
+        } = &self.content
+        {
             let text = raw_arguments(&Text::json(&String::from_utf8_lossy(kept)).decoded());
             self.write_delta(&Text::plain(&text), out);
         }
@@ -299,7 +330,9 @@ impl OpenBlock {
             collected.put_u8(b',');
         }
         match &self.kind {
-            BlockKind::Thinking => collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\""),
+            BlockKind::Thinking => {
+                collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\"")
+            }
             BlockKind::Text => collected.extend_from_slice(b"{\"type\":\"text\",\"text\":\""),
             BlockKind::Call { id, name, .. } => write_call_start(id, name, collected),
             BlockKind::Foreign { .. } => {}
@@ -315,8 +348,14 @@ impl OpenBlock {
                 Text::plain(signature.unwrap_or("")).write(collected);
                 collected.extend_from_slice(b"\"}");
             }
-            OpenContent::Call { arguments: CallArguments::Kept(kept), .. } => {
-                write_input(&Text::json(&String::from_utf8_lossy(&kept)).decoded(), collected);
+            OpenContent::Call {
+                arguments: CallArguments::Kept(kept),
+                ..
+            } => {
+                write_input(
+                    &Text::json(&String::from_utf8_lossy(&kept)).decoded(),
+                    collected,
+                );
                 collected.put_u8(b'}');
             }
             OpenContent::Call { .. } => collected.extend_from_slice(b"{}}"),

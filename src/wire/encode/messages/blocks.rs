@@ -29,12 +29,19 @@ pub(super) enum Arrival {
 
 impl Blocks {
     pub(super) fn new(form: BlockForm) -> Self {
-        Self { form, open: None, held: HeldBlocks::default(), next: 0 }
+        Self {
+            form,
+            open: None,
+            held: HeldBlocks::default(),
+            next: 0,
+        }
     }
 
     /// Returns true if a delta of the open block is written from that delta alone.
     pub(super) fn is_plain(&self) -> bool {
-        self.form.is_stream() && self.held.is_empty() && self.open.as_ref().is_some_and(OpenBlock::is_plain)
+        self.form.is_stream()
+            && self.held.is_empty()
+            && self.open.as_ref().is_some_and(OpenBlock::is_plain)
     }
 
     /// Returns true if more waits after an incomplete call than may.
@@ -44,7 +51,9 @@ impl Blocks {
 
     /// Returns the open block if it is of this kind.
     pub(super) fn open_as(&mut self, kind: &BlockKind) -> Option<&mut OpenBlock> {
-        self.open.as_mut().filter(|block| block.kind.continues_with(kind))
+        self.open
+            .as_mut()
+            .filter(|block| block.kind.continues_with(kind))
     }
 
     /// Adds a piece of thinking or text: to the open block if it is of this kind, else to a new one.
@@ -74,11 +83,23 @@ impl Blocks {
     }
 
     /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end.
-    pub(super) fn foreign(&mut self, slot: Option<u32>, stage: ItemStage, data: Raw<'_>, out: &mut BytesMut) {
-        let is_open = self.open.as_ref().is_some_and(|block| block.kind.is_foreign(slot));
+    pub(super) fn foreign(
+        &mut self,
+        slot: Option<u32>,
+        stage: ItemStage,
+        data: Raw<'_>,
+        out: &mut BytesMut,
+    ) {
+        let is_open = self
+            .open
+            .as_ref()
+            .is_some_and(|block| block.kind.is_foreign(slot));
         match stage {
             ItemStage::Added | ItemStage::Whole => {
-                let kind = BlockKind::Foreign { slot, json: data.get().to_owned() };
+                let kind = BlockKind::Foreign {
+                    slot,
+                    json: data.get().to_owned(),
+                };
                 match self.is_blocked() {
                     true => self.held.push(kind),
                     false => self.begin(kind, out),
@@ -119,7 +140,11 @@ impl Blocks {
 
     /// Ends the block of a call whose arguments are all there, and opens the blocks after it.
     pub(super) fn end_call(&mut self, slot: u32, out: &mut BytesMut) {
-        if self.open.as_ref().is_some_and(|block| block.kind.is_call(slot)) {
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|block| block.kind.is_call(slot))
+        {
             self.close(out);
             self.release(out);
         } else {
@@ -148,7 +173,9 @@ impl Blocks {
     }
 
     fn is_blocked(&self) -> bool {
-        self.open.as_ref().is_some_and(OpenBlock::is_incomplete_call)
+        self.open
+            .as_ref()
+            .is_some_and(OpenBlock::is_incomplete_call)
     }
 
     /// Opens held blocks in order, up to a call that is incomplete.
@@ -159,7 +186,9 @@ impl Blocks {
     }
 
     fn open_next_held(&mut self, out: &mut BytesMut) -> bool {
-        let Some(held) = self.held.pop() else { return false };
+        let Some(held) = self.held.pop() else {
+            return false;
+        };
         self.begin(held.kind.clone(), out);
         if let Some(block) = &mut self.open {
             block.sign(&held.signature);

@@ -36,8 +36,16 @@ impl MessageEnding {
             reason => reason,
         };
         let stop = finish.stop.map(|stop| stop.keep());
-        let stop = stop.as_ref().map(Kept::raw).and_then(Text::of).map(|text| text.decoded().into_owned());
-        Self { reason, stop, is_refusal }
+        let stop = stop
+            .as_ref()
+            .map(Kept::raw)
+            .and_then(Text::of)
+            .map(|text| text.decoded().into_owned());
+        Self {
+            reason,
+            stop,
+            is_refusal,
+        }
     }
 
     /// Returns the value of `stop_reason`, and the stop sequence if one was met.
@@ -46,8 +54,7 @@ impl MessageEnding {
             Some(own) => own.iter().any(|own| own == text),
             None => true,
         };
-        let is_short =
-            || matches!((usage, rules.limit), (Some(usage), Some(limit)) if usage.completion < limit);
+        let is_short = || matches!((usage, rules.limit), (Some(usage), Some(limit)) if usage.completion < limit);
         match self.reason {
             _ if rules.limit == Some(0) => ("max_tokens", None),
             _ if self.is_refusal => ("refusal", None),
@@ -71,7 +78,10 @@ pub(super) fn write_stop(
     out: &mut BytesMut,
 ) {
     let (reason, sequence) = ending.map(|ending| ending.reason(rules, usage)).unzip();
-    for (key, text) in [("\"stop_reason\":", reason), (",\"stop_sequence\":", sequence.flatten())] {
+    for (key, text) in [
+        ("\"stop_reason\":", reason),
+        (",\"stop_sequence\":", sequence.flatten()),
+    ] {
         out.extend_from_slice(key.as_bytes());
         match text {
             Some(text) => write_string(text, out),
@@ -91,7 +101,10 @@ pub(super) fn write_stop(
 pub(super) fn write_usage(usage: Option<&Usage>, output: u64, out: &mut BytesMut) {
     let usage = usage.copied().unwrap_or_default();
     let written = usage.cache_write.unwrap_or(0);
-    let input = usage.prompt.saturating_sub(usage.cached).saturating_sub(written);
+    let input = usage
+        .prompt
+        .saturating_sub(usage.cached)
+        .saturating_sub(written);
     for (key, count) in [
         ("{\"input_tokens\":", input),
         (",\"cache_creation_input_tokens\":", written),

@@ -63,7 +63,11 @@ fn message(failure: &Failure) -> Cow<'_, str> {
 
 /// Returns the error text for a prompt that is too long, from which clients read the figures.
 fn overflow_text(overflow: Overflow) -> String {
-    let Overflow { prompt, answer, most } = overflow;
+    let Overflow {
+        prompt,
+        answer,
+        most,
+    } = overflow;
     match answer {
         None => format!("prompt is too long: {prompt} tokens > {most} maximum"),
         Some(answer) => format!(

@@ -30,7 +30,9 @@ impl Member {
     /// Returns the text of the member to which a delta adds; another value is replaced.
     fn as_text(&mut self) -> &mut String {
         if let Self::Json(json) = self {
-            let text = Raw::of(json).and_then(Text::of).map(|text| text.decoded().into_owned());
+            let text = Raw::of(json)
+                .and_then(Text::of)
+                .map(|text| text.decoded().into_owned());
             *self = Self::Text(text.unwrap_or_default());
         }
         let (Self::Json(text) | Self::Text(text) | Self::List(text)) = self;
@@ -40,7 +42,10 @@ impl Member {
     /// Returns the elements of the list to which a delta adds; another value is replaced.
     fn as_list(&mut self) -> &mut String {
         if let Self::Json(json) = self {
-            let list = json.trim().strip_suffix(']').filter(|list| list.starts_with('['));
+            let list = json
+                .trim()
+                .strip_suffix(']')
+                .filter(|list| list.starts_with('['));
             *self = Self::List(list.unwrap_or("[").trim_end().to_owned());
         }
         let (Self::Json(text) | Self::Text(text) | Self::List(text)) = self;
@@ -53,8 +58,12 @@ impl ForeignBlock {
     pub(super) fn of(start: &str) -> Self {
         let Members(members) = Members::of(start).unwrap_or_default();
         let members = members.into_iter();
-        let members = members.map(|(key, value)| (key.into_owned(), Member::Json(value.get().to_owned())));
-        Self { members: members.collect(), input: String::new() }
+        let members =
+            members.map(|(key, value)| (key.into_owned(), Member::Json(value.get().to_owned())));
+        Self {
+            members: members.collect(),
+            input: String::new(),
+        }
     }
 
     /// Adds a delta: a text goes on, a citation is one more, anything else takes the place of its member.
@@ -68,7 +77,9 @@ impl ForeignBlock {
                     list.push_str(if list == "[" { "" } else { "," });
                     list.push_str(value.get());
                 }),
-                (key, Some(text)) => self.change(key, |own| own.as_text().push_str(&text.decoded())),
+                (key, Some(text)) => {
+                    self.change(key, |own| own.as_text().push_str(&text.decoded()))
+                }
                 (key, None) => self.change(key, |own| *own = Member::Json(value.get().to_owned())),
             }
         }
@@ -127,21 +138,38 @@ mod tests {
             ),
             (
                 r#"{"type":"x","text":"a"}"#,
-                &[r#"{"type":"text_delta","text":"\"b"}"#, r#"{"type":"y","new":"c","n":1}"#, r#"{"n":2}"#],
+                &[
+                    r#"{"type":"text_delta","text":"\"b"}"#,
+                    r#"{"type":"y","new":"c","n":1}"#,
+                    r#"{"n":2}"#,
+                ],
                 r#"{"type":"x","text":"a\"b","new":"c","n":2}"#,
             ),
             (
                 r#"{"type":"x","citations":[]}"#,
-                &[r#"{"type":"citations_delta","citation":{"a":1}}"#, r#"{"citation":2}"#],
+                &[
+                    r#"{"type":"citations_delta","citation":{"a":1}}"#,
+                    r#"{"citation":2}"#,
+                ],
                 r#"{"type":"x","citations":[{"a":1},2]}"#,
             ),
-            (r#"{"type":"x"}"#, &[r#"{"citation":1}"#, "null", "3"], r#"{"type":"x","citations":[1]}"#),
+            (
+                r#"{"type":"x"}"#,
+                &[r#"{"citation":1}"#, "null", "3"],
+                r#"{"type":"x","citations":[1]}"#,
+            ),
             ("{}", &[], "{}"),
         ] {
             let (mut block, mut out) = (ForeignBlock::of(start), BytesMut::new());
-            deltas.iter().for_each(|delta| block.add(Raw::of(delta).unwrap()));
+            deltas
+                .iter()
+                .for_each(|delta| block.add(Raw::of(delta).unwrap()));
             block.write(&mut out);
-            assert_eq!(std::str::from_utf8(&out).unwrap(), expected, "{start} {deltas:?}");
+            assert_eq!(
+                std::str::from_utf8(&out).unwrap(),
+                expected,
+                "{start} {deltas:?}"
+            );
         }
     }
 }

@@ -31,7 +31,9 @@ impl HeldBlock {
     /// Returns the pieces.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let pieces = starts.zip(&self.ends).filter_map(|(start, end)| self.text.get(start..*end));
+        let pieces = starts
+            .zip(&self.ends)
+            .filter_map(|(start, end)| self.text.get(start..*end));
         pieces.map(String::from_utf8_lossy)
     }
 }
@@ -64,7 +66,13 @@ impl HeldBlocks {
         }
         self.bytes += PIECE;
         let (text, ends, signature) = (BytesMut::new(), Vec::new(), String::new());
-        self.queue.push_back(HeldBlock { kind, text, ends, signature, is_ended: false });
+        self.queue.push_back(HeldBlock {
+            kind,
+            text,
+            ends,
+            signature,
+            is_ended: false,
+        });
     }
 
     /// Adds a piece of text or thinking: to the last block if it is of this kind, else to a new one.
@@ -82,7 +90,9 @@ impl HeldBlocks {
 
     /// Adds a piece of a call's arguments. Returns false if the call does not wait, or takes no more.
     pub(super) fn arguments(&mut self, slot: u32, piece: &Text<'_>) -> bool {
-        let Some(held) = self.call(slot).filter(|held| !held.is_ended) else { return false };
+        let Some(held) = self.call(slot).filter(|held| !held.is_ended) else {
+            return false;
+        };
         piece.write(&mut held.text);
         held.ends.push(held.text.len());
         self.bytes += piece.length() + PIECE;
@@ -129,7 +139,11 @@ impl HeldBlocks {
 
     /// Ends a block that samewire does not model.
     pub(super) fn end_foreign(&mut self, slot: Option<u32>) {
-        if let Some(held) = self.queue.iter_mut().rfind(|held| held.kind.is_foreign(slot)) {
+        if let Some(held) = self
+            .queue
+            .iter_mut()
+            .rfind(|held| held.kind.is_foreign(slot))
+        {
             held.is_ended = true;
         }
     }

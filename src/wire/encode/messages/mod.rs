@@ -94,7 +94,10 @@ pub struct MessageEncoder {
 impl MessageEncoder {
     /// Returns the encoder for one message, in its initial state. `stamp`: an id for answers that have none.
     pub fn new(mut reply: MessageReply, stamp: &Stamp) -> Self {
-        let thinking = Thinking { display: reply.display, sign: reply.sign.take() };
+        let thinking = Thinking {
+            display: reply.display,
+            sign: reply.sign.take(),
+        };
         let form = match reply.stream {
             true => BlockForm::Stream(thinking),
             false => BlockForm::Whole(thinking, BytesMut::new()),
@@ -116,16 +119,36 @@ impl MessageEncoder {
 
     /// Returns the encoder for an answer of which only the shape is known, as without a request.
     pub(super) fn of(shape: &Shape, stamp: &Stamp) -> Self {
-        let display = if shape.hide_reasoning { ThinkingDisplay::Hidden } else { ThinkingDisplay::Shown };
-        let stop = StopRules { limit: shape.limit, sequences: None };
+        let display = if shape.hide_reasoning {
+            ThinkingDisplay::Hidden
+        } else {
+            ThinkingDisplay::Shown
+        };
+        let stop = StopRules {
+            limit: shape.limit,
+            sequences: None,
+        };
         let (model, stream) = (shape.model.clone(), shape.stream);
-        Self::new(MessageReply { model, stream, display, stop, ..MessageReply::default() }, stamp)
+        Self::new(
+            MessageReply {
+                model,
+                stream,
+                display,
+                stop,
+                ..MessageReply::default()
+            },
+            stamp,
+        )
     }
 
     /// Returns the wire options with which an answer is read that becomes a message: the counts of the prompt are
     /// needed with the first event, and the stop sequence at the end.
     pub fn options(options: &Options) -> Options {
-        Options { continuous_usage: ContinuousUsage::Always, stop_details: true, ..options.clone() }
+        Options {
+            continuous_usage: ContinuousUsage::Always,
+            stop_details: true,
+            ..options.clone()
+        }
     }
 
     fn head(&mut self, head: &Head<'_>) {
@@ -174,7 +197,9 @@ impl MessageEncoder {
                 self.blocks.signature(text, out);
             }
             Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
-            Delta::Done { slot: Some(slot), .. } => self.blocks.end_call(*slot, out),
+            Delta::Done {
+                slot: Some(slot), ..
+            } => self.blocks.end_call(*slot, out),
             Delta::Finish(finish) => {
                 self.ending = Some(MessageEnding::of(finish, self.has_refusal, self.has_call));
                 self.blocks.finish(out);
@@ -197,7 +222,14 @@ impl MessageEncoder {
         while !self.reply.used_ids.insert(id.clone()) {
             id = ident::derived_call(&format!("{}{id}", self.id), 0, slot);
         }
-        self.blocks.call(BlockKind::Call { slot, id, name: name.to_owned() }, out);
+        self.blocks.call(
+            BlockKind::Call {
+                slot,
+                id,
+                name: name.to_owned(),
+            },
+            out,
+        );
     }
 
     fn arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
@@ -215,7 +247,9 @@ impl MessageEncoder {
         if std::mem::replace(&mut self.begun, true) || !self.reply.stream {
             return;
         }
-        out.extend_from_slice(b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
+        out.extend_from_slice(
+            b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":",
+        );
         self.open_message(out);
         out.extend_from_slice(b"],");
         write_stop(None, &self.reply.stop, None, out);
@@ -243,18 +277,26 @@ impl MessageEncoder {
         let usage = self.usage.as_ref();
         let output = usage.map_or(0, |usage| usage.completion);
         if self.reply.stream {
-            out.extend_from_slice(b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{");
+            out.extend_from_slice(
+                b"event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{",
+            );
         } else {
             self.open_message(out);
             out.extend_from_slice(self.blocks.collected());
             out.extend_from_slice(b"],");
         }
         write_stop(self.ending.as_ref(), &self.reply.stop, usage, out);
-        out.extend_from_slice(if self.reply.stream { b"},\"usage\":" } else { b",\"usage\":" });
+        out.extend_from_slice(if self.reply.stream {
+            b"},\"usage\":"
+        } else {
+            b",\"usage\":"
+        });
         write_usage(usage, output, out);
         out.extend_from_slice(b"}");
         if self.reply.stream {
-            out.extend_from_slice(b"\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+            out.extend_from_slice(
+                b"\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
+            );
         }
     }
 
@@ -278,15 +320,23 @@ impl Encode for MessageEncoder {
         let out = out.open();
         match event {
             Event::Head(head) => self.head(&head),
-            Event::Delta { choice: 0, delta, extras } => {
+            Event::Delta {
+                choice: 0,
+                delta,
+                extras,
+            } => {
                 self.delta(&delta, &extras, out);
                 if self.blocks.holds_too_much() {
-                    self.reject("The upstream engine left a tool call incomplete, and too much followed.");
+                    self.reject(
+                        "The upstream engine left a tool call incomplete, and too much followed.",
+                    );
                 }
             }
             Event::Usage { usage, .. } => self.usage = Some(usage),
             Event::Foreign { .. } if self.reply.stop.limit == Some(0) => {}
-            Event::Foreign { slot, stage, data, .. } => {
+            Event::Foreign {
+                slot, stage, data, ..
+            } => {
                 self.begin(out);
                 self.blocks.foreign(slot, stage, data, out);
             }

@@ -32,7 +32,11 @@ impl OutputCalls {
 
     /// Returns the tool that `name` stands for; a plain function of that name if the table has no entry.
     pub fn meaning_of(&self, name: &str) -> NameMeaning {
-        let plain = || NameMeaning { namespace: None, name: name.to_owned(), kind: ToolKind::Function };
+        let plain = || NameMeaning {
+            namespace: None,
+            name: name.to_owned(),
+            kind: ToolKind::Function,
+        };
         self.0.get(name).cloned().unwrap_or_else(plain)
     }
 }
@@ -158,7 +162,11 @@ impl CallItem {
     }
 
     pub(super) fn text_events(&self) -> &'static TextEvents {
-        if self.is_custom() { &text_events::INPUT } else { &text_events::ARGUMENTS }
+        if self.is_custom() {
+            &text_events::INPUT
+        } else {
+            &text_events::ARGUMENTS
+        }
     }
 
     pub(super) fn text(&self) -> Spelled<'_> {
@@ -167,7 +175,10 @@ impl CallItem {
 
     /// Returns the id and the kind of the call; `None` for a search, whose output is a list of tools.
     pub(super) fn reference(&self) -> Option<OutputCall> {
-        (!self.is_search()).then(|| OutputCall { call_id: self.id.clone(), custom: self.is_custom() })
+        (!self.is_search()).then(|| OutputCall {
+            call_id: self.id.clone(),
+            custom: self.is_custom(),
+        })
     }
 
     pub(super) fn write_id(&self, out: &mut BytesMut) {
@@ -196,7 +207,11 @@ impl CallItem {
             out.extend_from_slice(b",\"namespace\":");
             write_string(namespace, out.open());
         }
-        out.extend_from_slice(if self.is_custom() { b",\"input\":\"" } else { b",\"arguments\":\"" });
+        out.extend_from_slice(if self.is_custom() {
+            b",\"input\":\""
+        } else {
+            b",\"arguments\":\""
+        });
         out.push_text(text);
         out.put_u8(b'"');
     }
@@ -206,7 +221,9 @@ impl CallItem {
 /// object or has no such string. Custom tools are sent to engines as functions with this one argument (wire-format
 /// 2.5 rule 9).
 pub(in crate::wire::encode) fn input(arguments: &str) -> Option<Text<'_>> {
-    let members = crate::json::read::<crate::json::Members<'_>>(arguments).ok()?.0;
+    let members = crate::json::read::<crate::json::Members<'_>>(arguments)
+        .ok()?
+        .0;
     let (_, value) = members.into_iter().rfind(|(key, _)| key == "input")?;
     Text::of(Raw::of(value.get())?)
 }

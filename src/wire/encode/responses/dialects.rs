@@ -25,7 +25,10 @@ const LEGACY: [&str; 8] = [
     RATE_LIMITS,
 ];
 /// Event names of the standard dialects, and their names in `openresponses`.
-const NAMES: [(&str, &str); 2] = [(REASONING.delta, OPEN_REASONING.0), (REASONING.done, OPEN_REASONING.1)];
+const NAMES: [(&str, &str); 2] = [
+    (REASONING.delta, OPEN_REASONING.0),
+    (REASONING.done, OPEN_REASONING.1),
+];
 
 /// Translates a stored event, written in any dialect, to the reader's dialect and returns it with its type; `None`
 /// if the dialect has no such event (wire-format 4.9).
@@ -35,7 +38,11 @@ pub fn in_dialect(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow
         return Some((kind, Cow::Borrowed(event)));
     }
     if LEGACY.contains(&kind.as_str())
-        && json::read::<Members<'_>>(event).ok()?.0.iter().any(|(key, _)| key == "response")
+        && json::read::<Members<'_>>(event)
+            .ok()?
+            .0
+            .iter()
+            .any(|(key, _)| key == "response")
     {
         return None;
     }
@@ -44,8 +51,13 @@ pub fn in_dialect(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow
         _ => (kind == *open).then_some(plain),
     });
     let rest = |name| Some((name, event.strip_prefix(&format!("{{\"type\":\"{kind}\""))?));
-    let Some((name, rest)) = named.and_then(rest) else { return Some((kind, Cow::Borrowed(event))) };
-    Some(((*name).to_owned(), format!("{{\"type\":\"{name}\"{rest}").into()))
+    let Some((name, rest)) = named.and_then(rest) else {
+        return Some((kind, Cow::Borrowed(event)));
+    };
+    Some((
+        (*name).to_owned(),
+        format!("{{\"type\":\"{name}\"{rest}").into(),
+    ))
 }
 
 #[cfg(test)]
@@ -58,9 +70,9 @@ mod tests {
         let legacy = r#"{"type":"response.reasoning.delta","sequence_number":7,"response":{"id":"resp_1"},"delta":"a"}"#;
         let open = r#"{"type":"response.reasoning.delta","sequence_number":7,"item_id":"rs_1","delta":"a"}"#;
         let plain = open.replace("reasoning.delta", "reasoning_text.delta");
-        let text =
-            r#"{"type":"response.output_text.delta","sequence_number":8,"delta":"response.reasoning.delta"}"#;
-        let last = r#"{"type":"response.completed","sequence_number":9,"response":{"id":"resp_1"}}"#;
+        let text = r#"{"type":"response.output_text.delta","sequence_number":8,"delta":"response.reasoning.delta"}"#;
+        let last =
+            r#"{"type":"response.completed","sequence_number":9,"response":{"id":"resp_1"}}"#;
         for (event, openai, openresponses) in [
             (legacy, None, None),
             (open, Some(&*plain), Some(open)),
@@ -68,12 +80,20 @@ mod tests {
             (text, Some(text), Some(text)),
             (last, Some(last), Some(last)),
         ] {
-            for (dialect, expected) in
-                [(Openai, openai), (Openresponses, openresponses), (CodexLegacy, Some(event))]
-            {
+            for (dialect, expected) in [
+                (Openai, openai),
+                (Openresponses, openresponses),
+                (CodexLegacy, Some(event)),
+            ] {
                 let told = in_dialect(dialect, event);
-                assert_eq!(told.as_ref().map(|(_, event)| &**event), expected, "{event}");
-                assert!(told.is_none_or(|(kind, event)| json::member(&event, "type") == Some(kind)));
+                assert_eq!(
+                    told.as_ref().map(|(_, event)| &**event),
+                    expected,
+                    "{event}"
+                );
+                assert!(
+                    told.is_none_or(|(kind, event)| json::member(&event, "type") == Some(kind))
+                );
             }
         }
     }

@@ -4,7 +4,8 @@ use super::call::CallItem;
 use super::dialects;
 use super::item::{Item, OutputKind, ReasoningItem, WrittenState};
 use super::text_events::{
-    ARGUMENTS, EventText, ItemPlace, OPEN_REASONING, REASONING, SUMMARY, TEXT, TextEvents, member, string,
+    ARGUMENTS, EventText, ItemPlace, OPEN_REASONING, REASONING, SUMMARY, TEXT, TextEvents, member,
+    string,
 };
 use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::OutputBuffer;
@@ -50,7 +51,14 @@ pub(super) struct EventWriter {
 
 impl EventWriter {
     pub(super) fn new(framing: Option<EventFraming>, dialect: ResponsesDialect) -> Self {
-        Self { framing, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
+        Self {
+            framing,
+            dialect,
+            next: 0,
+            response: String::new(),
+            limits: None,
+            engine_limits: None,
+        }
     }
 
     /// Sets the id of the response that the events belong to.
@@ -265,7 +273,10 @@ impl EventWriter {
         let place = &item.place;
         match &mut item.kind {
             OutputKind::Reasoning(thought) => {
-                let texts = [(&REASONING, thought.content.as_ref()), (&SUMMARY, thought.summary())];
+                let texts = [
+                    (&REASONING, thought.content.as_ref()),
+                    (&SUMMARY, thought.summary()),
+                ];
                 for (voice, text) in texts {
                     if let Some(text) = text {
                         self.end_part(voice, place, 0, EventText::whole(text), out);
@@ -280,8 +291,17 @@ impl EventWriter {
             OutputKind::Call(call) => self.end_call(call, place, out),
             OutputKind::Foreign(_) => {}
         }
-        self.item("response.output_item.done", item, WrittenState::Present, out);
-        if let OutputKind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
+        self.item(
+            "response.output_item.done",
+            item,
+            WrittenState::Present,
+            out,
+        );
+        if let OutputKind::Reasoning(ReasoningItem {
+            sealed: Some(sealed),
+            ..
+        }) = &item.kind
+        {
             self.write_legacy_event(dialects::ADDITIONAL_CONTEXT, out, |out| {
                 out.put_u8(b'}');
                 member("context", out);
@@ -347,7 +367,9 @@ impl EventWriter {
                 }
             });
         }
-        if self.framing == Some(EventFraming::Sse) && self.dialect == ResponsesDialect::Openresponses {
+        if self.framing == Some(EventFraming::Sse)
+            && self.dialect == ResponsesDialect::Openresponses
+        {
             out.extend_from_slice(DONE);
         }
     }

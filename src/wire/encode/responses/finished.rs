@@ -59,7 +59,11 @@ impl OutputItem {
         };
         // The encoder writes text only, so it is valid UTF-8.
         let json = String::from_utf8(out.to_vec()).unwrap_or_default();
-        Self { id: item.place.id.as_str().into(), json: json.into(), call }
+        Self {
+            id: item.place.id.as_str().into(),
+            json: json.into(),
+            call,
+        }
     }
 }
 
@@ -74,5 +78,8 @@ pub struct Persisted {
 
 impl Persisted {
     /// Everything that the client has asked for.
-    pub const ALL: Self = Self { response: true, conversation: true };
+    pub const ALL: Self = Self {
+        response: true,
+        conversation: true,
+    };
 }

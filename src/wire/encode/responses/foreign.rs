@@ -51,20 +51,29 @@ pub(super) struct Foreign {
 
 impl Foreign {
     pub(super) fn new(slot: Option<u32>, kind: &str, data: Raw<'_>) -> Self {
-        let mut foreign =
-            Self { slot, kind: kind.to_owned(), status: None, members: BytesMut::new(), complete: false };
+        let mut foreign = Self {
+            slot,
+            kind: kind.to_owned(),
+            status: None,
+            members: BytesMut::new(),
+            complete: false,
+        };
         foreign.read(data);
         foreign
     }
 
     /// Replaces status and members by those of a newer version of the item.
     pub(super) fn read(&mut self, data: Raw<'_>) {
-        let Some(Members(members)) = Members::of(data.get()) else { return };
+        let Some(Members(members)) = Members::of(data.get()) else {
+            return;
+        };
         self.status = None;
         self.members = BytesMut::with_capacity(data.get().len());
         for (key, value) in members {
             match key.as_ref() {
-                "status" => self.status = Text::of(value).map(|status| status.decoded().into_owned()),
+                "status" => {
+                    self.status = Text::of(value).map(|status| status.decoded().into_owned())
+                }
                 "id" | "type" => {}
                 stray if STRAY.contains(&stray) => {}
                 key => {
@@ -80,7 +89,11 @@ impl Foreign {
     /// Returns the names of the events to send before the end of an item that came complete; none except for web
     /// searches.
     pub(super) fn preceding_events(&self) -> &'static [&'static str] {
-        if self.kind == "web_search_call" { &SEARCH } else { &[] }
+        if self.kind == "web_search_call" {
+            &SEARCH
+        } else {
+            &[]
+        }
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -101,8 +114,16 @@ impl Foreign {
     /// by then.
     pub(super) fn status(&self) -> Option<&str> {
         let known = self.status.as_deref().filter(|_| self.complete)?;
-        (!["", "in_progress", "queued", "searching", "interpreting", "calling"].contains(&known))
-            .then_some(known)
+        (![
+            "",
+            "in_progress",
+            "queued",
+            "searching",
+            "interpreting",
+            "calling",
+        ]
+        .contains(&known))
+        .then_some(known)
     }
 
     /// Appends the members after `status`, each preceded by a comma.

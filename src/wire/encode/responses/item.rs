@@ -49,7 +49,11 @@ impl ReasoningItem {
     }
 
     pub(super) fn summary(&self) -> Option<&Rope> {
-        if self.mirrored { self.content.as_ref() } else { self.own_summary.as_ref() }
+        if self.mirrored {
+            self.content.as_ref()
+        } else {
+            self.own_summary.as_ref()
+        }
     }
 
     /// Returns the text to encrypt: the reasoning text, or the summary if there is none.
@@ -87,7 +91,11 @@ impl OutputKind {
     /// Releases memory reserved for more text: none follows.
     pub(super) fn close(&mut self) {
         match self {
-            Self::Reasoning(ReasoningItem { content, own_summary, .. }) => {
+            Self::Reasoning(ReasoningItem {
+                content,
+                own_summary,
+                ..
+            }) => {
                 for text in [content, own_summary].into_iter().flatten() {
                     text.close();
                 }
@@ -108,8 +116,16 @@ impl Item {
             OutputKind::Foreign(foreign) => foreign.prefix(),
         };
         let suffix = response.strip_prefix("resp_").unwrap_or(response);
-        let place = ItemPlace { id: format!("{prefix}_{suffix}_{index}"), index };
-        Self { kind, place, open: true, cut: false }
+        let place = ItemPlace {
+            id: format!("{prefix}_{suffix}_{index}"),
+            index,
+        };
+        Self {
+            kind,
+            place,
+            open: true,
+            cut: false,
+        }
     }
 
     /// Appends the item as a JSON object.
@@ -130,12 +146,18 @@ impl Item {
             (false, true) => "incomplete",
             (false, false) => own.unwrap_or("completed"),
         };
-        for (key, value) in [("{\"id\":", &*self.place.id), (",\"type\":", word), (",\"status\":", status)] {
+        for (key, value) in [
+            ("{\"id\":", &*self.place.id),
+            (",\"type\":", word),
+            (",\"status\":", status),
+        ] {
             out.extend_from_slice(key.as_bytes());
             write_string(value, out.open());
         }
         match &self.kind {
-            OutputKind::Reasoning(_) if added => out.extend_from_slice(b",\"summary\":[],\"content\":[]"),
+            OutputKind::Reasoning(_) if added => {
+                out.extend_from_slice(b",\"summary\":[],\"content\":[]")
+            }
             OutputKind::Reasoning(thought) => thought.write(self.open, out),
             OutputKind::Message(parts) => {
                 out.extend_from_slice(b",\"role\":\"assistant\",\"content\":[");
@@ -147,7 +169,14 @@ impl Item {
                 }
                 out.put_u8(b']');
             }
-            OutputKind::Call(call) => call.write(if added { Spelled::default() } else { call.text() }, out),
+            OutputKind::Call(call) => call.write(
+                if added {
+                    Spelled::default()
+                } else {
+                    call.text()
+                },
+                out,
+            ),
             OutputKind::Foreign(foreign) => foreign.write(out.open()),
         }
         out.put_u8(b'}');
@@ -189,23 +218,39 @@ impl OutputPart {
     }
 
     pub(super) fn text_events(&self) -> &'static TextEvents {
-        if self.refusal { &text_events::REFUSAL } else { &text_events::TEXT }
+        if self.refusal {
+            &text_events::REFUSAL
+        } else {
+            &text_events::TEXT
+        }
     }
 
     /// Appends a delta. Returns its text, and its log probabilities as delta events carry them.
-    pub(super) fn take(&mut self, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>) -> (&[u8], Spelled<'_>) {
+    pub(super) fn take(
+        &mut self,
+        text: &Text<'_>,
+        logprobs: Option<&Logprobs<'_>>,
+    ) -> (&[u8], Spelled<'_>) {
         let text = self.text.append(|out| text.write(out));
-        let Some(Logprobs::Tokens { content: Some(entries), .. }) = logprobs else {
+        let Some(Logprobs::Tokens {
+            content: Some(entries),
+            ..
+        }) = logprobs
+        else {
             return (text, Spelled::default());
         };
         if !self.logprobs.is_empty() && !entries.is_empty() {
             self.logprobs.append(|out| out.put_u8(b','));
             self.plain_logprobs.append(|out| out.put_u8(b','));
         }
-        self.logprobs.append(|out| write_entries(entries, out, begin_full_entry));
+        self.logprobs
+            .append(|out| write_entries(entries, out, begin_full_entry));
         (
             text,
-            Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, out, begin_plain_entry))),
+            Spelled::Piece(
+                self.plain_logprobs
+                    .append(|out| write_entries(entries, out, begin_plain_entry)),
+            ),
         )
     }
 
@@ -215,7 +260,8 @@ impl OutputPart {
         write_entries(entries, &mut plain, begin_plain_entry);
         if self.plain_logprobs.is(&plain) {
             self.logprobs = Rope::default();
-            self.logprobs.append(|out| write_entries(entries, out, begin_full_entry));
+            self.logprobs
+                .append(|out| write_entries(entries, out, begin_full_entry));
         }
     }
 

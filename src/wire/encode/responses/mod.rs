@@ -204,7 +204,8 @@ impl Response {
     pub fn finished(&self) -> Option<Finished> {
         let EndedResponse { ending, .. } = self.ended.as_ref()?;
         let mut object = OutputBuffer::default();
-        self.object.write_before_conversation(ending, &self.items, &mut object);
+        self.object
+            .write_before_conversation(ending, &self.items, &mut object);
         Some(Finished {
             id: self.object.id().to_owned(),
             status: ending.status(),
@@ -218,8 +219,17 @@ impl Response {
     /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the end
     /// waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
     pub fn write_end(&mut self, persisted: Persisted, out: &mut OutputBuffer) {
-        let Self { object, events, items, ended, reply, .. } = self;
-        let Some(EndedResponse { ending, number }) = ended else { return };
+        let Self {
+            object,
+            events,
+            items,
+            ended,
+            reply,
+            ..
+        } = self;
+        let Some(EndedResponse { ending, number }) = ended else {
+            return;
+        };
         object.correct(persisted);
         events.go_back_to(*number);
         if reply.stream {
@@ -238,9 +248,18 @@ impl Encode for Response {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(head) => self.head(&head, out),
-            Event::Delta { choice: 0, delta, extras } => self.delta(&delta, &extras, out),
+            Event::Delta {
+                choice: 0,
+                delta,
+                extras,
+            } => self.delta(&delta, &extras, out),
             Event::Usage { usage, .. } => self.add_usage(usage),
-            Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
+            Event::Foreign {
+                name,
+                slot,
+                stage,
+                data,
+            } => self.foreign(name, slot, stage, data, out),
             Event::Limits(limits) => self.events.engine_limits = Some(compacted(limits)),
             Event::Delta { .. } => {}
             Event::Fail(failure) => self.fail(&failure, out),
@@ -288,7 +307,13 @@ impl Response {
                 self.push_message_text(false, text, logprobs, out);
             }
             Delta::Refusal(text) => self.push_message_text(true, text, None, out),
-            Delta::ToolStart { slot, id, name, namespace, kind } => {
+            Delta::ToolStart {
+                slot,
+                id,
+                name,
+                namespace,
+                kind,
+            } => {
                 let mut called = self.reply.calls.meaning_of(name);
                 called.namespace = called.namespace.or_else(|| namespace.map(str::to_owned));
                 self.call(CallItem::new(*slot, id, called, *kind), out);
@@ -323,10 +348,26 @@ impl Response {
 
     /// Adds an annotation to the current answer text; ignored if there is none.
     fn annotate(&mut self, annotation: Raw<'_>, out: &mut OutputBuffer) {
-        let Self { items, events, current, .. } = self;
+        let Self {
+            items,
+            events,
+            current,
+            ..
+        } = self;
         let item = current.and_then(|at| items.get_mut(at));
-        let Some(Item { kind: OutputKind::Message(parts), place, .. }) = item else { return };
-        let Some((at, part)) = parts.iter_mut().enumerate().next_back().filter(|(_, part)| !part.refusal)
+        let Some(Item {
+            kind: OutputKind::Message(parts),
+            place,
+            ..
+        }) = item
+        else {
+            return;
+        };
+        let Some((at, part)) = parts
+            .iter_mut()
+            .enumerate()
+            .next_back()
+            .filter(|(_, part)| !part.refusal)
         else {
             return;
         };
@@ -343,7 +384,10 @@ impl Response {
     /// Adds the bytes of its tokens to the current answer text.
     fn add_token_bytes(&mut self, entries: &[TokenLogprob<'_>]) {
         let item = self.current.and_then(|at| self.items.get_mut(at));
-        if let Some(Item { kind: OutputKind::Message(parts), .. }) = item
+        if let Some(Item {
+            kind: OutputKind::Message(parts),
+            ..
+        }) = item
             && let Some(part) = parts.last_mut()
         {
             part.add_token_bytes(entries);
@@ -357,15 +401,29 @@ impl Response {
         logprobs: Option<&Logprobs<'_>>,
         out: &mut OutputBuffer,
     ) {
-        let goes_on =
-            |at: &usize| matches!(self.items.get(*at), Some(Item { kind: OutputKind::Message(_), .. }));
+        let goes_on = |at: &usize| {
+            matches!(
+                self.items.get(*at),
+                Some(Item {
+                    kind: OutputKind::Message(_),
+                    ..
+                })
+            )
+        };
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
             None => self.open(OutputKind::Message(Vec::new()), out),
         };
         self.current = Some(at);
         let Self { items, events, .. } = self;
-        let Some(Item { kind: OutputKind::Message(parts), place, .. }) = items.get_mut(at) else { return };
+        let Some(Item {
+            kind: OutputKind::Message(parts),
+            place,
+            ..
+        }) = items.get_mut(at)
+        else {
+            return;
+        };
         if parts.last().is_none_or(|part| part.refusal != refusal) {
             if let Some((index, last)) = parts.iter_mut().enumerate().next_back() {
                 last.close();
@@ -379,7 +437,16 @@ impl Response {
         let Some(part) = parts.last_mut() else { return };
         let voice = part.text_events();
         let (text, plain_logprobs) = part.take(text, logprobs);
-        events.delta(voice, place, index, EventText { plain_logprobs, ..EventText::piece(text) }, out);
+        events.delta(
+            voice,
+            place,
+            index,
+            EventText {
+                plain_logprobs,
+                ..EventText::piece(text)
+            },
+            out,
+        );
     }
 
     fn call(&mut self, call: CallItem, out: &mut OutputBuffer) {
@@ -390,7 +457,15 @@ impl Response {
     fn push_arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut OutputBuffer) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
-            let Item { kind: OutputKind::Call(call), place, open, .. } = item else { continue };
+            let Item {
+                kind: OutputKind::Call(call),
+                place,
+                open,
+                ..
+            } = item
+            else {
+                continue;
+            };
             if call.slot == slot {
                 // The engine has already marked the arguments as complete.
                 if !*open {
@@ -406,12 +481,18 @@ impl Response {
     }
 
     /// Writes a call in the deprecated form `function_call`, which has no id: one is derived.
-    fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut OutputBuffer) {
+    fn legacy_call(
+        &mut self,
+        name: Option<&Text<'_>>,
+        arguments: Option<&Text<'_>>,
+        out: &mut OutputBuffer,
+    ) {
         const SLOT: u32 = u32::MAX;
         let (start, _) = self.at_last_pause;
         let new = self.items.get(start..).unwrap_or_default();
-        let is_known =
-            new.iter().any(|item| matches!(&item.kind, OutputKind::Call(call) if call.slot == SLOT));
+        let is_known = new
+            .iter()
+            .any(|item| matches!(&item.kind, OutputKind::Call(call) if call.slot == SLOT));
         if let Some(name) = name.filter(|_| !is_known) {
             let nth = u32::try_from(start).unwrap_or(0);
             let id = ident::derived_call(self.object.id(), 0, nth);
@@ -443,20 +524,35 @@ impl Response {
                 self.current = None;
                 Some(at)
             }
-            ItemStage::Told | ItemStage::Done => {
-                self.open.iter().rev().copied().find(|at| self.items.get(*at).is_some_and(known))
-            }
+            ItemStage::Told | ItemStage::Done => self
+                .open
+                .iter()
+                .rev()
+                .copied()
+                .find(|at| self.items.get(*at).is_some_and(known)),
         };
         let Some(at) = at else { return };
         let Self { items, events, .. } = self;
-        let Some(item) = items.get_mut(at) else { return };
-        let Item { kind: OutputKind::Foreign(foreign), place, .. } = item else { return };
+        let Some(item) = items.get_mut(at) else {
+            return;
+        };
+        let Item {
+            kind: OutputKind::Foreign(foreign),
+            place,
+            ..
+        } = item
+        else {
+            return;
+        };
         match stage {
             ItemStage::Added => return,
             ItemStage::Told => {
-                let Some((name, key)) = foreign::event(name) else { return };
+                let Some((name, key)) = foreign::event(name) else {
+                    return;
+                };
                 let members = Members::of(data.get()).unwrap_or_default().0;
-                let value = key.and_then(|key| Some((key, members.iter().rfind(|(own, _)| own == key)?.1)));
+                let value =
+                    key.and_then(|key| Some((key, members.iter().rfind(|(own, _)| own == key)?.1)));
                 return events.foreign(name, place, value, out);
             }
             ItemStage::Done => foreign.read(data),
@@ -473,7 +569,8 @@ impl Response {
     /// Ends an item that the engine marks as complete: the call of `slot`, or the current text with `None`. `cut`:
     /// it ended too early.
     fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut OutputBuffer) {
-        let is_meant = |item: &Item| matches!(&item.kind, OutputKind::Call(call) if Some(call.slot) == slot);
+        let is_meant =
+            |item: &Item| matches!(&item.kind, OutputKind::Call(call) if Some(call.slot) == slot);
         let at = match slot {
             Some(_) => self.items.iter().rposition(is_meant),
             None => self.current.take(),
@@ -502,13 +599,22 @@ impl Response {
     /// Closes an item: encrypts its reasoning if configured, and writes its done events. Does nothing if it is
     /// closed.
     fn close(&mut self, at: usize, out: &mut OutputBuffer) {
-        let Self { items, events, reply, .. } = self;
-        let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
+        let Self {
+            items,
+            events,
+            reply,
+            ..
+        } = self;
+        let Some(item) = items.get_mut(at).filter(|item| item.open) else {
+            return;
+        };
         item.open = false;
         item.cut |= matches!(&item.kind, OutputKind::Call(call) if call.is_cut());
         self.open.retain(|open| *open != at);
         item.kind.close();
-        if let (OutputKind::Reasoning(thought), Sealing::Own(seal)) = (&mut item.kind, &reply.sealing) {
+        if let (OutputKind::Reasoning(thought), Sealing::Own(seal)) =
+            (&mut item.kind, &reply.sealing)
+        {
             thought.sealed = seal(&thought.text());
         }
         events.end_item(item, out);
@@ -536,7 +642,9 @@ impl Response {
     fn pause_for_outputs(&mut self) -> bool {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
         let new = self.items.get(self.at_last_pause.0..).unwrap_or_default();
-        let calls = new.iter().any(|item| matches!(item.kind, OutputKind::Call(_)));
+        let calls = new
+            .iter()
+            .any(|item| matches!(item.kind, OutputKind::Call(_)));
         if !(self.reply.form.pauses && self.reply.stream && calls && !cut) {
             return false;
         }
@@ -585,7 +693,10 @@ impl Response {
 
     /// Ends the answer, and writes its end unless that waits for the store.
     fn end_with(&mut self, ending: ResponseEnding, out: &mut OutputBuffer) {
-        self.ended = Some(EndedResponse { ending, number: self.events.next() });
+        self.ended = Some(EndedResponse {
+            ending,
+            number: self.events.next(),
+        });
         if !self.reply.form.awaits_store {
             self.write_end(Persisted::ALL, out);
         }
@@ -599,7 +710,12 @@ impl Response {
     }
 
     fn lifecycle(&mut self, kind: &'static str, ending: &ResponseEnding, out: &mut OutputBuffer) {
-        let Self { events, object, items, .. } = self;
+        let Self {
+            events,
+            object,
+            items,
+            ..
+        } = self;
         events.write_event(kind, out, |out| {
             out.extend_from_slice(b",\"response\":");
             object.write(ending, items, out);

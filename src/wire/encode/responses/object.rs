@@ -36,7 +36,10 @@ impl Echo {
     }
 
     fn get(&self, key: &str) -> Option<&Bytes> {
-        self.0.iter().find(|(kept, _)| *kept == key).map(|(_, json)| json)
+        self.0
+            .iter()
+            .find(|(kept, _)| *kept == key)
+            .map(|(_, json)| json)
     }
 
     fn write(&self, members: &[(&'static str, &'static str)], out: &mut OutputBuffer) {
@@ -148,7 +151,10 @@ impl Object {
     /// the old one.
     pub(super) fn begin(&mut self, head: &Head<'_>) {
         if self.id.is_empty() {
-            let id = head.id.map(|id| ident::compact(&id.decoded())).unwrap_or_default();
+            let id = head
+                .id
+                .map(|id| ident::compact(&id.decoded()))
+                .unwrap_or_default();
             self.id = format!("resp_{id}");
             self.created = head.created.unwrap_or(self.now);
         }
@@ -181,7 +187,9 @@ impl Object {
 
     /// Returns true if the object has `"store":true`.
     pub(super) fn is_stored(&self) -> bool {
-        self.echo.get("store").is_none_or(|store| store.as_ref() == b"true")
+        self.echo
+            .get("store")
+            .is_none_or(|store| store.as_ref() == b"true")
     }
 
     /// Removes from the object what it would claim wrongly: its storage, or its conversation.
@@ -220,17 +228,27 @@ impl Object {
         self.echo.write(&[("background", "false")], out);
         match ending {
             // The engine's clock may be ahead of this one.
-            ResponseEnding::Completed => member("completed_at", &self.now.max(self.created).to_string(), out),
+            ResponseEnding::Completed => {
+                member("completed_at", &self.now.max(self.created).to_string(), out)
+            }
             _ => member("completed_at", "null", out),
         }
         write_error(ending, out);
         self.echo.write(&[("frequency_penalty", "0.0")], out);
         match ending.incomplete_reason() {
-            Some(reason) => member("incomplete_details", &format!("{{\"reason\":\"{reason}\"}}"), out),
+            Some(reason) => member(
+                "incomplete_details",
+                &format!("{{\"reason\":\"{reason}\"}}"),
+                out,
+            ),
             None => member("incomplete_details", "null", out),
         }
         self.echo.write(
-            &[("instructions", "null"), ("max_output_tokens", "null"), ("max_tool_calls", "null")],
+            &[
+                ("instructions", "null"),
+                ("max_output_tokens", "null"),
+                ("max_tool_calls", "null"),
+            ],
             out,
         );
         out.extend_from_slice(b",\"model\":\"");
@@ -249,14 +267,21 @@ impl Object {
         out.extend_from_slice(b",\"usage\":");
         let usage = self.usage.as_ref().filter(|_| !runs);
         write_usage(usage, &self.extensions, out);
-        self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
+        self.echo
+            .write(&[("user", "null"), ("metadata", "{}")], out);
         self.extensions.write_keys(RESPONSE_MESSAGES, out.open());
     }
 }
 
 fn write_error(ending: &ResponseEnding, out: &mut OutputBuffer) {
-    let ResponseEnding::Failed(failure) = ending else { return member("error", "null", out) };
-    let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
+    let ResponseEnding::Failed(failure) = ending else {
+        return member("error", "null", out);
+    };
+    let code = failure
+        .code
+        .as_deref()
+        .filter(|code| CODES.contains(code))
+        .unwrap_or("server_error");
     out.extend_from_slice(b",\"error\":{\"code\":");
     write_string(code, out.open());
     out.extend_from_slice(b",\"message\":");
@@ -295,7 +320,9 @@ fn begin_member(key: &str, out: &mut OutputBuffer) {
 }
 
 fn write_usage(usage: Option<&Usage>, extensions: &ExtensionLists, out: &mut OutputBuffer) {
-    let Some(usage) = usage else { return out.extend_from_slice(b"null") };
+    let Some(usage) = usage else {
+        return out.extend_from_slice(b"null");
+    };
     let input = format!(
         "{{\"input_tokens\":{},\"input_tokens_details\":{{\"cached_tokens\":{},\"cache_write_tokens\":{}",
         usage.prompt,

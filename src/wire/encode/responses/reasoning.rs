@@ -15,8 +15,18 @@ impl Response {
             ResponsesReasoning::Summary => self.push_thought(&[SUMMARY], text, out),
             // A summary that the engine sends itself must not be mixed with a copy of the text.
             ResponsesReasoning::Both => {
-                let mirrored = self.current_reasoning().is_none_or(|thought| thought.takes_mirror());
-                self.push_thought(if mirrored { &[REASONING, SUMMARY] } else { &[REASONING] }, text, out);
+                let mirrored = self
+                    .current_reasoning()
+                    .is_none_or(|thought| thought.takes_mirror());
+                self.push_thought(
+                    if mirrored {
+                        &[REASONING, SUMMARY]
+                    } else {
+                        &[REASONING]
+                    },
+                    text,
+                    out,
+                );
             }
             ResponsesReasoning::None => {}
         }
@@ -25,7 +35,9 @@ impl Response {
     /// Appends text of the engine's own summary. Dropped if the summary is already a copy of the text, which it
     /// would repeat.
     pub(super) fn push_summary(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        let mirrored = self.current_reasoning().is_some_and(|thought| thought.mirrored);
+        let mirrored = self
+            .current_reasoning()
+            .is_some_and(|thought| thought.mirrored);
         if self.reply.reasoning != ResponsesReasoning::None && !mirrored {
             self.push_thought(&[SUMMARY], text, out);
         }
@@ -34,7 +46,10 @@ impl Response {
     /// Returns the reasoning item that the next text continues, if any.
     fn current_reasoning(&mut self) -> Option<&mut ReasoningItem> {
         match self.items.get_mut(self.current?)? {
-            Item { kind: OutputKind::Reasoning(thought), .. } => Some(thought),
+            Item {
+                kind: OutputKind::Reasoning(thought),
+                ..
+            } => Some(thought),
             _ => None,
         }
     }
@@ -48,7 +63,9 @@ impl Response {
         let is_reasoning = |item: &Item| matches!(item.kind, OutputKind::Reasoning(_));
         let at = match late {
             true => self.items.iter().rposition(is_reasoning),
-            false => self.current.filter(|at| self.items.get(*at).is_some_and(is_reasoning)),
+            false => self
+                .current
+                .filter(|at| self.items.get(*at).is_some_and(is_reasoning)),
         };
         let at = match at {
             Some(at) => at,
@@ -58,7 +75,11 @@ impl Response {
         if !late {
             self.current = Some(at);
         }
-        if let Some(Item { kind: OutputKind::Reasoning(thought), open, .. }) = self.items.get_mut(at)
+        if let Some(Item {
+            kind: OutputKind::Reasoning(thought),
+            open,
+            ..
+        }) = self.items.get_mut(at)
             && thought.sealed.is_none()
         {
             thought.late = !*open;
@@ -71,15 +92,27 @@ impl Response {
     /// Appends text to the current reasoning item, or opens one, and writes it in these voices. In two, the summary is
     /// a copy of the content.
     fn push_thought(&mut self, voices: &[TextEvents], text: &Text<'_>, out: &mut OutputBuffer) {
-        let goes_on =
-            |at: &usize| matches!(self.items.get(*at), Some(Item { kind: OutputKind::Reasoning(_), .. }));
+        let goes_on = |at: &usize| {
+            matches!(
+                self.items.get(*at),
+                Some(Item {
+                    kind: OutputKind::Reasoning(_),
+                    ..
+                })
+            )
+        };
         let at = match self.current.filter(goes_on) {
             Some(at) => at,
             None => self.open(OutputKind::Reasoning(ReasoningItem::default()), out),
         };
         self.current = Some(at);
         let Self { items, events, .. } = self;
-        let Some(Item { kind: OutputKind::Reasoning(thought), place, .. }) = items.get_mut(at) else {
+        let Some(Item {
+            kind: OutputKind::Reasoning(thought),
+            place,
+            ..
+        }) = items.get_mut(at)
+        else {
             return;
         };
         thought.mirrored |= voices.len() > 1;

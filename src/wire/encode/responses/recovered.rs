@@ -1,7 +1,9 @@
 //! Items of a response whose end is lost, from its stored events (wire-format 4.6 rule 9): complete items as they
 //! were, incomplete ones as far as they came.
 
-use super::text_events::{ARGUMENTS, EventText, INPUT, REASONING, REFUSAL, SUMMARY, TEXT, TextEvents};
+use super::text_events::{
+    ARGUMENTS, EventText, INPUT, REASONING, REFUSAL, SUMMARY, TEXT, TextEvents,
+};
 use crate::json::{self, Members, Raw, write_string};
 use crate::wire::OutputBuffer;
 use std::collections::BTreeMap;
@@ -30,24 +32,37 @@ struct RecoveredItem {
 impl RecoveredItems {
     /// Adds what an event says of an item.
     pub fn take(&mut self, event: &str) {
-        let Some(members) = Members::of(event) else { return };
+        let Some(members) = Members::of(event) else {
+            return;
+        };
         let number = |key: &str| members.get(key).and_then(json::integer);
         // Events of the older description repeat the same content; they are known by their `response` member.
-        let Some(index) = number("output_index").filter(|_| members.get("response").is_none()) else {
+        let Some(index) = number("output_index").filter(|_| members.get("response").is_none())
+        else {
             return;
         };
         let kind = json::member(event, "type").unwrap_or_default();
         let piece = self.0.entry(index).or_default();
         if let "response.output_item.added" | "response.output_item.done" = kind.as_str() {
             piece.done = kind.ends_with("done");
-            piece.item = members.get("item").map(|item| item.get().to_owned()).unwrap_or_default();
+            piece.item = members
+                .get("item")
+                .map(|item| item.get().to_owned())
+                .unwrap_or_default();
             return;
         }
-        let Some(text) = members.get("delta").map(spelled) else { return };
+        let Some(text) = members.get("delta").map(spelled) else {
+            return;
+        };
         if let Some(part) = PARTS.iter().find(|part| part.is_delta(&kind)) {
             let at = number(part.index).unwrap_or(0);
             let is_summary = part.kind == SUMMARY.kind;
-            piece.parts.entry((is_summary, at)).or_insert((part, String::new())).1.push_str(text);
+            piece
+                .parts
+                .entry((is_summary, at))
+                .or_insert((part, String::new()))
+                .1
+                .push_str(text);
         } else if CALLS.iter().any(|call| call.is_delta(&kind)) {
             piece.call.push_str(text);
         }
@@ -62,14 +77,19 @@ impl RecoveredItems {
     /// Returns the items, each with its id.
     pub fn items(&self) -> Vec<(String, String)> {
         let item = |item: String| Some((json::member(&item, "id")?, item));
-        self.0.values().filter_map(|piece| item(piece.written())).collect()
+        self.0
+            .values()
+            .filter_map(|piece| item(piece.written()))
+            .collect()
     }
 }
 
 impl RecoveredItem {
     fn written(&self) -> String {
         let members = Members::of(&self.item).filter(|_| !self.done);
-        let Some(Members(members)) = members else { return self.item.clone() };
+        let Some(Members(members)) = members else {
+            return self.item.clone();
+        };
         let mut out = OutputBuffer::default();
         for (at, (key, value)) in members.iter().enumerate() {
             out.put_u8(if at == 0 { b'{' } else { b',' });
@@ -91,7 +111,10 @@ impl RecoveredItem {
 
     fn write_parts(&self, summary: bool, out: &mut OutputBuffer) {
         out.put_u8(b'[');
-        let parts = self.parts.iter().filter(|((of_summary, _), _)| *of_summary == summary);
+        let parts = self
+            .parts
+            .iter()
+            .filter(|((of_summary, _), _)| *of_summary == summary);
         for (nth, (_, (part, text))) in parts.enumerate() {
             if nth > 0 {
                 out.put_u8(b',');
@@ -105,7 +128,9 @@ impl RecoveredItem {
 /// Returns the escaped text between the quotes of a JSON string.
 fn spelled(raw: Raw<'_>) -> &str {
     let text = raw.get();
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default()
+    text.strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

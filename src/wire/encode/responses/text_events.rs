@@ -10,7 +10,8 @@ const CONTENT_PART: Option<(&str, &str)> =
 
 /// Names of the delta event and of the done event of reasoning in `openresponses`, and in the events that
 /// `codex-legacy` adds.
-pub(super) const OPEN_REASONING: (&str, &str) = ("response.reasoning.delta", "response.reasoning.done");
+pub(super) const OPEN_REASONING: (&str, &str) =
+    ("response.reasoning.delta", "response.reasoning.done");
 
 /// Identity of an item: its id and its `output_index`. Fixed when the item begins.
 #[derive(Debug)]
@@ -82,7 +83,10 @@ pub(super) const REASONING: TextEvents = TextEvents {
 pub(super) const SUMMARY: TextEvents = TextEvents {
     delta: "response.reasoning_summary_text.delta",
     done: "response.reasoning_summary_text.done",
-    part: Some(("response.reasoning_summary_part.added", "response.reasoning_summary_part.done")),
+    part: Some((
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+    )),
     index: "summary_index",
     kind: "summary_text",
     logprobs: false,
@@ -167,11 +171,17 @@ pub(super) struct EventText<'a> {
 
 impl<'a> EventText<'a> {
     pub(super) fn piece(text: &'a [u8]) -> Self {
-        Self { text: Spelled::Piece(text), ..Self::default() }
+        Self {
+            text: Spelled::Piece(text),
+            ..Self::default()
+        }
     }
 
     pub(super) fn whole(text: &'a Rope) -> Self {
-        Self { text: Spelled::Whole(text), ..Self::default() }
+        Self {
+            text: Spelled::Whole(text),
+            ..Self::default()
+        }
     }
 }
 

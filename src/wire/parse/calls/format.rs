@@ -29,12 +29,22 @@ pub(in crate::wire::parse) enum Form {
 }
 
 const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Format {
-    Format { starts, fences: &[], bare: "", forms }
+    Format {
+        starts,
+        fences: &[],
+        bare: "",
+        forms,
+    }
 }
 
 /// Returns the form for objects with a name and arguments, closed by the marker `end`.
 const fn objects(end: &'static str) -> JsonForm {
-    JsonForm { name: "name", end, list: true, separators: "" }
+    JsonForm {
+        name: "name",
+        end,
+        list: true,
+        separators: "",
+    }
 }
 
 const TAGGED_JSON: JsonForm = objects("</tool_call>");
@@ -64,12 +74,15 @@ const GLM_FORM: TaggedForm = TaggedForm {
 };
 
 /// Format `<tool_call>{"name", "arguments"}</tool_call>`.
-pub(in crate::wire::parse) static HERMES: Format = marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
+pub(in crate::wire::parse) static HERMES: Format =
+    marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
 
 /// Format `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which models sometimes
 /// omit.
-pub(in crate::wire::parse) static QWEN3_CODER: Format =
-    marked(&["<tool_call>", "<function="], &[Form::Tagged(QWEN3_CODER_FORM)]);
+pub(in crate::wire::parse) static QWEN3_CODER: Format = marked(
+    &["<tool_call>", "<function="],
+    &[Form::Tagged(QWEN3_CODER_FORM)],
+);
 
 /// Format like [`GLM`] inside a section, with a marker after the name.
 pub(in crate::wire::parse) static HY: Format = marked(
@@ -88,7 +101,11 @@ pub(in crate::wire::parse) static GLM: Format = marked(&["<tool_call>"], &[Form:
 /// Union of the formats that use `<tool_call>`, for models of which only that marker is known.
 pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
     &["<tool_call>", "<function="],
-    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM), Form::Tagged(GLM_FORM)],
+    &[
+        Form::Json(TAGGED_JSON),
+        Form::Tagged(QWEN3_CODER_FORM),
+        Form::Tagged(GLM_FORM),
+    ],
 );
 
 pub(in crate::wire::parse) static MINIMAX: Format = marked(
@@ -140,7 +157,10 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
 pub(in crate::wire::parse) static DSML: Format = marked(
     &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
     &[
-        Form::Tagged(dsml(&["<｜DSML｜function_calls>"], &["</｜DSML｜function_calls>"])),
+        Form::Tagged(dsml(
+            &["<｜DSML｜function_calls>"],
+            &["</｜DSML｜function_calls>"],
+        )),
         Form::Tagged(dsml(&["<｜DSML｜tool_calls>"], &["</｜DSML｜tool_calls>"])),
     ],
 );
@@ -216,27 +236,44 @@ pub(in crate::wire::parse) static LLAMA3: Format = Format {
     starts: &["<|python_tag|>"],
     fences: &[],
     bare: "{[",
-    forms: &[Form::Json(JsonForm { separators: ";,", ..objects("") })],
+    forms: &[Form::Json(JsonForm {
+        separators: ";,",
+        ..objects("")
+    })],
 };
 
 /// List of objects that engines without a grammar for the model's own format request if a call is required.
-pub(in crate::wire::parse) static REQUIRED: Format =
-    Format { starts: &[], fences: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
+pub(in crate::wire::parse) static REQUIRED: Format = Format {
+    starts: &[],
+    fences: &[],
+    bare: "[{",
+    forms: &[Form::Json(objects(""))],
+};
 
 pub(in crate::wire::parse) static INTERNLM: Format = marked(
     &["<|action_start|><|plugin|>", "<|action_start|> <|plugin|>"],
-    &[Form::Json(JsonForm { list: false, ..objects("<|action_end|>") })],
+    &[Form::Json(JsonForm {
+        list: false,
+        ..objects("<|action_end|>")
+    })],
 );
 
-pub(in crate::wire::parse) static GRANITE: Format =
-    marked(&["<|tool_call|>", "<tool_call>", "<function_call>"], &[Form::Json(TAGGED_JSON)]);
+pub(in crate::wire::parse) static GRANITE: Format = marked(
+    &["<|tool_call|>", "<tool_call>", "<function_call>"],
+    &[Form::Json(TAGGED_JSON)],
+);
 
 /// Format of Jamba and Hunyuan: a list of objects in `<tool_calls>`.
 pub(in crate::wire::parse) static TOOL_CALLS: Format =
     marked(&["<tool_calls>"], &[Form::Json(objects("</tool_calls>"))]);
 
-pub(in crate::wire::parse) static COHERE: Format =
-    marked(&["<|START_ACTION|>"], &[Form::Json(JsonForm { name: "tool_name", ..objects("<|END_ACTION|>") })]);
+pub(in crate::wire::parse) static COHERE: Format = marked(
+    &["<|START_ACTION|>"],
+    &[Form::Json(JsonForm {
+        name: "tool_name",
+        ..objects("<|END_ACTION|>")
+    })],
+);
 
 pub(in crate::wire::parse) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
 
@@ -260,7 +297,10 @@ pub(in crate::wire::parse) static SEED: Format = marked(
 pub(in crate::wire::parse) static STEP3: Format = marked(
     &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>"],
     &[Form::Tagged(TaggedForm {
-        opens: &["<｜tool_calls_begin｜>", "<｜tool_call_begin｜>function<｜tool_sep｜>"],
+        opens: &[
+            "<｜tool_calls_begin｜>",
+            "<｜tool_call_begin｜>function<｜tool_sep｜>",
+        ],
         name: ("<steptml:invoke name=\"", "\">"),
         end: "</steptml:invoke>",
         key: ("<steptml:parameter name=\"", "\">"),
@@ -273,7 +313,13 @@ pub(in crate::wire::parse) static STEP3: Format = marked(
 );
 
 const fn python(end: &'static str) -> LiteralForm {
-    LiteralForm { prefix: "", body: ('(', ')'), equals: '=', quotes: Quotes::Python, end }
+    LiteralForm {
+        prefix: "",
+        body: ('(', ')'),
+        equals: '=',
+        quotes: Quotes::Python,
+        end,
+    }
 }
 
 /// Format `[f(a=1, b="x"), g()]`.
@@ -285,12 +331,17 @@ pub(in crate::wire::parse) static PYTHONIC: Format = Format {
 };
 
 /// Format of OLMo 3: Python calls, one on each line.
-pub(in crate::wire::parse) static OLMO3: Format =
-    marked(&["<function_calls>"], &[Form::Literal(python("</function_calls>"))]);
+pub(in crate::wire::parse) static OLMO3: Format = marked(
+    &["<function_calls>"],
+    &[Form::Literal(python("</function_calls>"))],
+);
 
 pub(in crate::wire::parse) static LFM2: Format = marked(
     &["<|tool_call_start|>"],
-    &[Form::Literal(python("<|tool_call_end|>")), Form::Json(objects("<|tool_call_end|>"))],
+    &[
+        Form::Literal(python("<|tool_call_end|>")),
+        Form::Json(objects("<|tool_call_end|>")),
+    ],
 );
 
 const GEMMA_FORM: LiteralForm = LiteralForm {
@@ -302,7 +353,8 @@ const GEMMA_FORM: LiteralForm = LiteralForm {
 };
 
 /// Format `call:NAME{key:<|"|>text<|"|>,n:1}`.
-pub(in crate::wire::parse) static GEMMA4: Format = marked(&["<|tool_call>"], &[Form::Literal(GEMMA_FORM)]);
+pub(in crate::wire::parse) static GEMMA4: Format =
+    marked(&["<|tool_call>"], &[Form::Literal(GEMMA_FORM)]);
 
 pub(in crate::wire::parse) static FUNCTIONGEMMA: Format = marked(
     &["<start_function_call>"],

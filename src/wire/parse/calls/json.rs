@@ -56,22 +56,40 @@ impl JsonGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static JsonForm, start: usize) -> Self {
         let stops = Markers::new([form.end]);
-        Self { form, start, state: JsonState::Opening, listed: false, called: false, stops }
+        Self {
+            form,
+            start,
+            state: JsonState::Opening,
+            listed: false,
+            called: false,
+            stops,
+        }
     }
 
     /// Returns the step for text that does not continue the section: the calls end, or there were none.
     fn stop(&self, at: usize) -> Step {
-        if self.called { Step::Done(at) } else { Step::No }
+        if self.called {
+            Step::Done(at)
+        } else {
+            Step::No
+        }
     }
 
     /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
     fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, HeadError> {
-        let Head { name, arguments, read } = head(text, self.form.name)?;
+        let Head {
+            name,
+            arguments,
+            read,
+        } = head(text, self.form.name)?;
         if !tools.contains(&name) {
             return Err(HeadError::Wrong);
         }
         self.called = true;
-        emit(Piece::Call { name: &name, id: None });
+        emit(Piece::Call {
+            name: &name,
+            id: None,
+        });
         self.state = match arguments {
             ArgumentsPlace::Follow => JsonState::Arguments(Arguments::default()),
             ArgumentsPlace::Before(text) => {
@@ -161,13 +179,19 @@ fn is_of_word(sign: char) -> bool {
 
 /// Returns the decoded contents of a JSON string. Fails if it is none.
 fn text(json: &str) -> Result<Cow<'_, str>, HeadError> {
-    json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| HeadError::Wrong)
+    json::read::<Text<'_>>(json)
+        .map(|text| text.decoded())
+        .map_err(|_| HeadError::Wrong)
 }
 
 /// Parses the beginning of an object from its opening brace on. `named`: key of the function name. Fails if more
 /// text is needed, or if the object is no call.
 fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
-    let mut from = Cursor { text, at: 0, upto: HEAD };
+    let mut from = Cursor {
+        text,
+        at: 0,
+        upto: HEAD,
+    };
     if !from.sign('{')? {
         return Err(HeadError::Wrong);
     }
@@ -177,8 +201,16 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
             let name = name.ok_or(HeadError::Wrong)?;
             let arguments = before.map_or(ArgumentsPlace::Missing, ArgumentsPlace::Before);
             // The closing brace is left to the state `Rest`, which reads the end of the object.
-            let read = if before.is_some() { from.at - 1 } else { from.at };
-            return Ok(Head { name, arguments, read });
+            let read = if before.is_some() {
+                from.at - 1
+            } else {
+                from.at
+            };
+            return Ok(Head {
+                name,
+                arguments,
+                read,
+            });
         }
         if !from.rest().starts_with('"') {
             return Err(HeadError::Wrong);
@@ -191,7 +223,11 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
             "arguments" | "parameters" => match name.take() {
                 Some(name) => {
                     from.sign('\0')?;
-                    return Ok(Head { name, arguments: ArgumentsPlace::Follow, read: from.at });
+                    return Ok(Head {
+                        name,
+                        arguments: ArgumentsPlace::Follow,
+                        read: from.at,
+                    });
                 }
                 None => {
                     from.upto = from.at + WHOLE;
@@ -206,7 +242,11 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
                     return Err(HeadError::Wrong);
                 }
                 if let Some(before) = before {
-                    return Ok(Head { name: own, arguments: ArgumentsPlace::Before(before), read: from.at });
+                    return Ok(Head {
+                        name: own,
+                        arguments: ArgumentsPlace::Before(before),
+                        read: from.at,
+                    });
                 }
                 name = Some(own);
             }
@@ -253,7 +293,13 @@ impl JsonGrammar {
 }
 
 impl Grammar for JsonGrammar {
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         let next = begun.chars().next();

@@ -51,11 +51,21 @@ enum LiteralState {
 impl LiteralGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static LiteralForm, start: usize) -> Self {
-        Self { form, start, state: LiteralState::Opening, listed: false, called: false }
+        Self {
+            form,
+            start,
+            state: LiteralState::Opening,
+            listed: false,
+            called: false,
+        }
     }
 
     fn stop(&self, at: usize) -> Step {
-        if self.called { Step::Done(at) } else { Step::No }
+        if self.called {
+            Step::Done(at)
+        } else {
+            Step::No
+        }
     }
 
     /// Parses a name up to its arguments and returns the bytes read; `Ok(None)` if more text is needed. Fails if it
@@ -63,7 +73,11 @@ impl LiteralGrammar {
     fn name(&mut self, text: &str, tools: &Tools) -> Result<Option<usize>, ()> {
         let LiteralForm { prefix, body, .. } = *self.form;
         let Some(rest) = text.strip_prefix(prefix) else {
-            return if prefix.starts_with(text) { Ok(None) } else { Err(()) };
+            return if prefix.starts_with(text) {
+                Ok(None)
+            } else {
+                Err(())
+            };
         };
         let is_of_name = |sign: char| sign.is_alphanumeric() || "_-.".contains(sign);
         let Some(length) = rest.find(|sign| !is_of_name(sign)) else {
@@ -72,7 +86,9 @@ impl LiteralGrammar {
         let name = rest.get(..length).unwrap_or("");
         if length > NAME
             || !tools.contains(name)
-            || !rest.get(length..).is_some_and(|rest| rest.starts_with(body.0))
+            || !rest
+                .get(length..)
+                .is_some_and(|rest| rest.starts_with(body.0))
         {
             return Err(());
         }
@@ -83,13 +99,18 @@ impl LiteralGrammar {
 
     /// Converts more of the arguments and emits their JSON, preceded by the call as soon as there is any.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> ReadArguments {
-        let LiteralState::Body(notation, name) = &mut self.state else { return ReadArguments::Wrong(0) };
+        let LiteralState::Body(notation, name) = &mut self.state else {
+            return ReadArguments::Wrong(0);
+        };
         let mut json = String::new();
         let noted = notation.read(text, last, &mut json);
         if !json.is_empty() {
             if let Some(name) = name.take() {
                 self.called = true;
-                emit(Piece::Call { name: &name, id: None });
+                emit(Piece::Call {
+                    name: &name,
+                    id: None,
+                });
             }
             emit(Piece::Arguments(&json));
         }
@@ -122,7 +143,13 @@ impl LiteralGrammar {
 }
 
 impl Grammar for LiteralGrammar {
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         if begun.is_empty() && !last {

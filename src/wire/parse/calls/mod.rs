@@ -62,7 +62,13 @@ enum Notation {
 /// Parser for one way to write calls, used for one section: from its start marker to its end.
 trait Grammar: std::fmt::Debug + Send {
     /// Parses a prefix of the text. Returns the bytes read, or the step with which the parsing stops.
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step>;
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step>;
 
     /// Returns true if white space alone decides nothing at this place, however much of it there is.
     fn ignores_blank(&self) -> bool;
@@ -158,8 +164,8 @@ impl Calls {
             return emit(Piece::Content(text));
         }
         // A call with too much unread text ends, so that white space decides something there.
-        let may_wait =
-            !matches!(self.state, CallsState::Call(_)) || self.held.len() + text.len() <= MAX_BUFFERED;
+        let may_wait = !matches!(self.state, CallsState::Call(_))
+            || self.held.len() + text.len() <= MAX_BUFFERED;
         if may_wait && self.held.add_blank(text) {
             return;
         }
@@ -211,7 +217,8 @@ impl Calls {
             }
             CallsState::Call(section) if section.has_read(text) && !last => None,
             CallsState::Call(_) => {
-                let CallsState::Call(mut section) = std::mem::replace(&mut self.state, CallsState::Behind)
+                let CallsState::Call(mut section) =
+                    std::mem::replace(&mut self.state, CallsState::Behind)
                 else {
                     return None;
                 };
@@ -221,7 +228,13 @@ impl Calls {
         }
     }
 
-    fn try_candidate(&mut self, text: &str, tried: Candidate, last: bool, emit: Emit<'_>) -> Option<usize> {
+    fn try_candidate(
+        &mut self,
+        text: &str,
+        tried: Candidate,
+        last: bool,
+        emit: Emit<'_>,
+    ) -> Option<usize> {
         // The candidate is parsed from its start each time, so a long one only after it has grown by a fraction.
         if !last && text.len() < self.parsed_length + self.parsed_length / GROWTH_FRACTION {
             return None;
@@ -289,15 +302,24 @@ impl Calls {
         }
         // Text without a marker may also belong to the next format that needs none.
         let marker = self.starts.marker(next.start_index)?;
-        if let Some(start_index) =
-            self.starts.find_bare(text, next.start_index + 1).filter(|_| marker.is_empty())
+        if let Some(start_index) = self
+            .starts
+            .find_bare(text, next.start_index + 1)
+            .filter(|_| marker.is_empty())
         {
-            self.state = CallsState::Candidate(Candidate { start_index, form_index: 0 });
+            self.state = CallsState::Candidate(Candidate {
+                start_index,
+                form_index: 0,
+            });
             return Some(0);
         }
         self.state = CallsState::Text;
         // Another call may begin directly after the marker, so only the marker is emitted.
-        let length = if marker.is_empty() { text.chars().next()?.len_utf8() } else { marker.len() };
+        let length = if marker.is_empty() {
+            text.chars().next()?.len_utf8()
+        } else {
+            marker.len()
+        };
         emit_content(&std::mem::take(&mut self.blank), emit);
         emit_content(text.get(..length)?, emit);
         Some(length)
@@ -308,9 +330,15 @@ impl Calls {
         if text.trim_start().is_empty() && !last {
             return None;
         }
-        self.state = self.starts.find_bare(text, 0).map_or(CallsState::Text, |start_index| {
-            CallsState::Candidate(Candidate { start_index, form_index: 0 })
-        });
+        self.state = self
+            .starts
+            .find_bare(text, 0)
+            .map_or(CallsState::Text, |start_index| {
+                CallsState::Candidate(Candidate {
+                    start_index,
+                    form_index: 0,
+                })
+            });
         Some(0)
     }
 
@@ -319,8 +347,11 @@ impl Calls {
             return None;
         }
         let found = self.markers.find(text);
-        let before =
-            if last && !matches!(found, MarkerMatch::At { .. }) { text.len() } else { found.before(text) };
+        let before = if last && !matches!(found, MarkerMatch::At { .. }) {
+            text.len()
+        } else {
+            found.before(text)
+        };
         let said = text.get(..before)?;
         let blank = matches!(self.state, CallsState::Behind) && said.trim().is_empty();
         if let MarkerMatch::At { marker, .. } = found {
@@ -335,7 +366,10 @@ impl Calls {
                     true => said.clone_into(&mut self.blank),
                     false => emit_content(said, emit),
                 }
-                self.state = CallsState::Candidate(Candidate { start_index: marker, form_index: 0 });
+                self.state = CallsState::Candidate(Candidate {
+                    start_index: marker,
+                    form_index: 0,
+                });
                 return Some(before);
             }
             return self.end_of_turn(text, (before, marker), last, emit);
@@ -382,12 +416,21 @@ fn prefix(text: &str, most: usize) -> &str {
 /// of the request's tools may contain any character.
 fn name_length(text: &str, tools: &Tools) -> Option<usize> {
     let end = text.find(ends_name)?;
-    if tools.names().any(|name| name.len() > text.len() && name.starts_with(text)) {
+    if tools
+        .names()
+        .any(|name| name.len() > text.len() && name.starts_with(text))
+    {
         return None;
     }
-    let known = tools.names().filter(|name| name.len() > end && text.starts_with(name)).map(str::len).max();
+    let known = tools
+        .names()
+        .filter(|name| name.len() > end && text.starts_with(name))
+        .map(str::len)
+        .max();
     let Some(known) = known else { return Some(end) };
-    text.get(known..)?.find(ends_name).map(|after| known + after)
+    text.get(known..)?
+        .find(ends_name)
+        .map(|after| known + after)
 }
 
 /// Returns true if a character cannot be part of an ordinary function name; such characters tell prose from a call.

@@ -70,23 +70,43 @@ const FENCES: [&str; 2] = ["```json", FENCE];
 
 impl NamedGrammar {
     pub(super) fn new(form: &'static NamedForm) -> Self {
-        let stops = Markers::new([form.end, form.close, if form.end.is_empty() { form.call } else { "" }]);
+        let stops = Markers::new([
+            form.end,
+            form.close,
+            if form.end.is_empty() { form.call } else { "" },
+        ]);
         let separators = Markers::new([form.separator, if form.brace { "{" } else { "" }]);
-        Self { form, state: NamedState::Opening, called: false, separators, stops }
+        Self {
+            form,
+            state: NamedState::Opening,
+            called: false,
+            separators,
+            stops,
+        }
     }
 
     fn stop(&self, at: usize) -> Step {
-        if self.called { Step::Done(at) } else { Step::No }
+        if self.called {
+            Step::Done(at)
+        } else {
+            Step::No
+        }
     }
 
     /// Parses a name with its separator and id, and returns the bytes read; `Ok(None)` if more text is needed. Fails
     /// if it is no name.
     fn name(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let NamedForm { separator, prefix, .. } = *self.form;
+        let NamedForm {
+            separator, prefix, ..
+        } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         if !begun.starts_with(prefix) {
-            return if prefix.starts_with(begun) { Ok(None) } else { Err(()) };
+            return if prefix.starts_with(begun) {
+                Ok(None)
+            } else {
+                Err(())
+            };
         }
         // The separator of a name within the limit begins and ends in this much text.
         let begun = super::prefix(begun, prefix.len() + NAME + self.separators.longest());
@@ -95,18 +115,30 @@ impl NamedGrammar {
         if head.len() > NAME || !self.may_be_name(head, tools) {
             return Err(());
         }
-        let MarkerMatch::At { at, marker } = found else { return Ok(None) };
+        let MarkerMatch::At { at, marker } = found else {
+            return Ok(None);
+        };
         let head = head.trim();
-        let (head, id) = match head.split_once(self.form.id).filter(|_| !self.form.id.is_empty()) {
+        let (head, id) = match head
+            .split_once(self.form.id)
+            .filter(|_| !self.form.id.is_empty())
+        {
             Some((head, id)) => (head.trim(), Some(id.trim())),
             None => (head, None),
         };
-        let (name, id) = if self.form.numbered { numbered(head, tools) } else { (head, id) };
+        let (name, id) = if self.form.numbered {
+            numbered(head, tools)
+        } else {
+            (head, id)
+        };
         if !tools.contains(name) {
             return Err(());
         }
         self.called = true;
-        emit(Piece::Call { name, id: id.filter(|id| !id.is_empty()) });
+        emit(Piece::Call {
+            name,
+            id: id.filter(|id| !id.is_empty()),
+        });
         self.state = NamedState::Arguments(Arguments::default());
         let after = if marker == 0 { separator.len() } else { 0 };
         Ok(Some(blank + at + after))
@@ -115,8 +147,14 @@ impl NamedGrammar {
     /// Returns true if the text may begin a name: only the separator of an id may follow its first word.
     fn may_be_name(&self, text: &str, tools: &Tools) -> bool {
         let text = text.trim_start();
-        let own = if self.form.numbered { text.strip_prefix(NUMBERED).unwrap_or(text) } else { text };
-        let Some(length) = name_length(own, tools) else { return true };
+        let own = if self.form.numbered {
+            text.strip_prefix(NUMBERED).unwrap_or(text)
+        } else {
+            text
+        };
+        let Some(length) = name_length(own, tools) else {
+            return true;
+        };
         let rest = own.get(length..).unwrap_or("").trim_start();
         rest.is_empty() || match_start(rest, &[self.form.id]) != MarkerMatch::Nowhere
     }
@@ -137,12 +175,15 @@ impl NamedGrammar {
     /// Parses the arguments, and the opening fence before them. Returns the bytes read, or the step with which the
     /// section ends.
     fn arguments(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
-        let NamedState::Arguments(arguments) = &mut self.state else { return Ok(0) };
+        let NamedState::Arguments(arguments) = &mut self.state else {
+            return Ok(0);
+        };
         if self.form.fenced && !arguments.has_emitted() {
             let begun = text.trim_start();
             match match_start(begun, &FENCES) {
                 MarkerMatch::At { marker, .. } => {
-                    return Ok(text.len() - begun.len() + FENCES.get(marker).map_or(0, |fence| fence.len()));
+                    return Ok(text.len() - begun.len()
+                        + FENCES.get(marker).map_or(0, |fence| fence.len()));
                 }
                 MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
                 _ => {}
@@ -151,7 +192,9 @@ impl NamedGrammar {
         let read = arguments.step(text, &self.stops, last, &mut *emit)?;
         // Without arguments a marker follows; anything else is no JSON.
         let rest = text.get(read..).unwrap_or("");
-        if !arguments.has_emitted() && matches!(self.stops.match_at_start(rest), MarkerMatch::At { .. }) {
+        if !arguments.has_emitted()
+            && matches!(self.stops.match_at_start(rest), MarkerMatch::At { .. })
+        {
             emit(Piece::Arguments("{}"));
         }
         self.state = NamedState::Ending;
@@ -160,10 +203,23 @@ impl NamedGrammar {
 }
 
 impl Grammar for NamedGrammar {
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        let NamedForm { section, call, close, end, fenced, .. } = *self.form;
+        let NamedForm {
+            section,
+            call,
+            close,
+            end,
+            fenced,
+            ..
+        } = *self.form;
         match &mut self.state {
             NamedState::Opening => {
                 let found = match_start(begun, &[section]);
@@ -171,7 +227,11 @@ impl Grammar for NamedGrammar {
                     return Err(Step::More(0));
                 }
                 self.state = NamedState::Call;
-                Ok(if matches!(found, MarkerMatch::At { .. }) { blank + section.len() } else { 0 })
+                Ok(if matches!(found, MarkerMatch::At { .. }) {
+                    blank + section.len()
+                } else {
+                    0
+                })
             }
             NamedState::Call => match match_start(begun, &[call, close]) {
                 // Another call is a separate candidate: if it turns out to be none, its marker is content.
@@ -191,12 +251,17 @@ impl Grammar for NamedGrammar {
                 _ => Err(self.stop(0)),
             },
             NamedState::Arguments(_) => self.arguments(text, last, emit),
-            NamedState::Ending => match match_start(begun, &[if fenced { FENCE } else { "" }, end]) {
+            NamedState::Ending => match match_start(begun, &[if fenced { FENCE } else { "" }, end])
+            {
                 MarkerMatch::At { marker: 0, .. } => Ok(blank + FENCE.len()),
                 MarkerMatch::Partial(_) if !last => Err(Step::More(0)),
                 found => {
                     self.state = NamedState::Call;
-                    Ok(if matches!(found, MarkerMatch::At { .. }) { blank + end.len() } else { 0 })
+                    Ok(if matches!(found, MarkerMatch::At { .. }) {
+                        blank + end.len()
+                    } else {
+                        0
+                    })
                 }
             },
         }

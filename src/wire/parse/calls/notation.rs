@@ -95,8 +95,16 @@ impl Notation {
     /// Creates the converter for text after the opening bracket. `equals`: sign between key and value; `close`:
     /// closing bracket.
     pub(super) fn new(quotes: Quotes, equals: char, close: char) -> Self {
-        let first = Level { kind: BracketKind::Named { close }, some: false };
-        Self { quotes, equals, levels: vec![first], expects: Expected::Item }
+        let first = Level {
+            kind: BracketKind::Named { close },
+            some: false,
+        };
+        Self {
+            quotes,
+            equals,
+            levels: vec![first],
+            expects: Expected::Item,
+        }
     }
 
     /// Converts the next text and appends its JSON to `out`. `last`: no more text follows, so undecided words end
@@ -122,18 +130,31 @@ impl Notation {
     }
 
     fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, StepError> {
-        let kind = self.levels.last().map(|level| level.kind).ok_or(StepError::Wrong)?;
+        let kind = self
+            .levels
+            .last()
+            .map(|level| level.kind)
+            .ok_or(StepError::Wrong)?;
         match self.expects {
             Expected::Text { mark, plain, key } => self.text(text, (mark, plain, key), last, out),
-            Expected::Item | Expected::Comma if text.starts_with(kind.close()) => Ok(self.close(kind, out)),
+            Expected::Item | Expected::Comma if text.starts_with(kind.close()) => {
+                Ok(self.close(kind, out))
+            }
             Expected::Comma if text.starts_with(',') => {
                 self.expects = Expected::Item;
                 Ok(1)
             }
             Expected::Comma => Err(StepError::Wrong),
             Expected::Equals => {
-                let sign = if matches!(kind, BracketKind::Named { .. }) { self.equals } else { ':' };
-                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(StepError::Wrong)?;
+                let sign = if matches!(kind, BracketKind::Named { .. }) {
+                    self.equals
+                } else {
+                    ':'
+                };
+                let read = text
+                    .starts_with(sign)
+                    .then_some(sign.len_utf8())
+                    .ok_or(StepError::Wrong)?;
                 out.push_str(": ");
                 self.expects = Expected::Value;
                 Ok(read)
@@ -197,7 +218,13 @@ impl Notation {
     }
 
     /// Parses a scalar, or the bracket that opens a compound value. `listed`: it is an item of a list.
-    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, StepError> {
+    fn value(
+        &mut self,
+        text: &str,
+        last: bool,
+        listed: bool,
+        out: &mut String,
+    ) -> Result<usize, StepError> {
         let kind = match text.chars().next() {
             Some('[') => BracketKind::List { close: ']' },
             Some('(') if self.quotes == Quotes::Python => BracketKind::List { close: ')' },
@@ -212,14 +239,24 @@ impl Notation {
         if listed {
             self.separate(out);
         }
-        out.push(if matches!(kind, BracketKind::List { .. }) { '[' } else { '{' });
+        out.push(if matches!(kind, BracketKind::List { .. }) {
+            '['
+        } else {
+            '{'
+        });
         self.levels.push(Level { kind, some: false });
         self.expects = Expected::Item;
         Ok(1)
     }
 
     /// Parses a string or word as its own item, with the separator in front of it.
-    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, StepError> {
+    fn scalar(
+        &mut self,
+        text: &str,
+        last: bool,
+        key: bool,
+        out: &mut String,
+    ) -> Result<usize, StepError> {
         let mut own = String::new();
         let read = self.scalar_here(text, last, key, &mut own)?;
         self.separate(out);
@@ -241,7 +278,8 @@ impl Notation {
         }
         // A partial string marker at the end of the text is not a word with a quote after it.
         let is_mark = matches!(self.quotes, Quotes::Mark(mark) if mark.starts_with(text));
-        let is_end = |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
+        let is_end =
+            |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
         let length = match text.find(is_end) {
             Some(0) => return Err(StepError::Wrong),
             Some(length) => length,
@@ -259,13 +297,21 @@ impl Notation {
         } else {
             plain_value(word)
         });
-        self.expects = if key { Expected::Equals } else { Expected::Comma };
+        self.expects = if key {
+            Expected::Equals
+        } else {
+            Expected::Comma
+        };
         Ok(length)
     }
 
     /// Recognises the start of a string: its closing mark, true if backslashes are literal, and the length of the
     /// opening.
-    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, StepError> {
+    fn opening(
+        &self,
+        text: &str,
+        last: bool,
+    ) -> Result<Option<(&'static str, bool, usize)>, StepError> {
         if let Quotes::Mark(mark) = self.quotes {
             return match text.strip_prefix(mark) {
                 Some(_) => Ok(Some((mark, true, mark.len()))),
@@ -273,7 +319,9 @@ impl Notation {
                 None => Ok(None),
             };
         }
-        let letters = text.find(|sign: char| !"rRbBuUfF".contains(sign)).unwrap_or(text.len());
+        let letters = text
+            .find(|sign: char| !"rRbBuUfF".contains(sign))
+            .unwrap_or(text.len());
         let rest = text.get(letters..).unwrap_or("");
         let plain = text.get(..letters).unwrap_or("").contains(['r', 'R']);
         for (one, three) in [("\"", "\"\"\""), ("'", "'''")] {
@@ -304,7 +352,11 @@ impl Notation {
             if rest.starts_with(mark) {
                 out.push_str(&escaped(&said));
                 out.push('"');
-                self.expects = if key { Expected::Equals } else { Expected::Comma };
+                self.expects = if key {
+                    Expected::Equals
+                } else {
+                    Expected::Comma
+                };
                 return Ok(at + mark.len());
             }
             if mark.starts_with(rest) && !last {
@@ -332,7 +384,11 @@ impl Notation {
             at += sign.len_utf8();
         }
         out.push_str(&escaped(&said));
-        if at == 0 && more { Err(StepError::More) } else { Ok(at) }
+        if at == 0 && more {
+            Err(StepError::More)
+        } else {
+            Ok(at)
+        }
     }
 }
 
@@ -389,7 +445,8 @@ fn escape(text: &str) -> Option<(usize, String)> {
     };
     // An escape with invalid hexadecimal digits is literal.
     let itself = Some((1, "\\\\".to_owned()));
-    let is_cut = text.len() < 2 + length && text.get(2..)?.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_cut =
+        text.len() < 2 + length && text.get(2..)?.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_cut {
         return None;
     }
@@ -415,16 +472,26 @@ mod tests {
         let (mut pieces, mut at) = (String::new(), 0);
         let mut notation = Notation::new(quotes, equals, close);
         let mut end = ReadArguments::Some(0);
-        for upto in text.char_indices().map(|(at, _)| at).skip(1).chain([text.len()]) {
+        for upto in text
+            .char_indices()
+            .map(|(at, _)| at)
+            .skip(1)
+            .chain([text.len()])
+        {
             end = notation.read(&text[at..upto], upto == text.len(), &mut pieces);
-            let (ReadArguments::Some(read) | ReadArguments::All(read) | ReadArguments::Wrong(read)) = end;
+            let (ReadArguments::Some(read) | ReadArguments::All(read) | ReadArguments::Wrong(read)) =
+                end;
             at += read;
             if !matches!(end, ReadArguments::Some(_)) {
                 break;
             }
         }
         assert_eq!(pieces, whole, "{text}");
-        assert_eq!(std::mem::discriminant(&end), std::mem::discriminant(&all), "{text}");
+        assert_eq!(
+            std::mem::discriminant(&end),
+            std::mem::discriminant(&all),
+            "{text}"
+        );
         (whole, all)
     }
 
@@ -433,13 +500,19 @@ mod tests {
         for (text, json) in [
             (")", "{}"),
             (" a = 1 )", r#"{"a": 1}"#),
-            (r#"a="x", b='y"', c=True, d=None)"#, r#"{"a": "x", "b": "y\"", "c": true, "d": null}"#),
+            (
+                r#"a="x", b='y"', c=True, d=None)"#,
+                r#"{"a": "x", "b": "y\"", "c": true, "d": null}"#,
+            ),
             (
                 r#"a=[1, -2.5, ("x",),], b={'k': {"l": []}, 3: false})"#,
                 r#"{"a": [1, -2.5, ["x"]], "b": {"k": {"l": []}, "3": false}}"#,
             ),
             (r#"a="\n\x41\u00e9\'\q")"#, r#"{"a": "\n\u0041\u00e9'\\q"}"#),
-            (r#"a=r"\n", b="""x"y""", c="")"#, r#"{"a": "\\n", "b": "x\"y", "c": ""}"#),
+            (
+                r#"a=r"\n", b="""x"y""", c="")"#,
+                r#"{"a": "\\n", "b": "x\"y", "c": ""}"#,
+            ),
             (
                 "a=1_000, b=.5, c=+3, d=1e5, e=celsius)",
                 r#"{"a": 1000, "b": 0.5, "c": 3, "d": 1e5, "e": "celsius"}"#,
@@ -450,7 +523,11 @@ mod tests {
                 (json.to_owned(), ReadArguments::All(text.len()))
             );
         }
-        for (text, json) in [("1)", ""), ("a=1, 2)", r#"{"a": 1"#), (r#"a="x" + "y")"#, r#"{"a": "x""#)] {
+        for (text, json) in [
+            ("1)", ""),
+            ("a=1, 2)", r#"{"a": 1"#),
+            (r#"a="x" + "y")"#, r#"{"a": "x""#),
+        ] {
             assert_eq!(noted(Quotes::Python, '=', ')', text).0, json, "{text}");
         }
         assert_eq!(noted(Quotes::Python, '=', ')', "a=\"x").0, r#"{"a": "x"#);
@@ -460,7 +537,10 @@ mod tests {
     fn gemma_becomes_json() {
         for (text, json) in [
             ("}", "{}"),
-            ("city:<|\"|>Paris \"x\" <|\"|>,n:1,ok:true}", r#"{"city": "Paris \"x\" ", "n": 1, "ok": true}"#),
+            (
+                "city:<|\"|>Paris \"x\" <|\"|>,n:1,ok:true}",
+                r#"{"city": "Paris \"x\" ", "n": 1, "ok": true}"#,
+            ),
             (
                 "a:[<|\"|>x<|\"|>,2],o:{<|\"|>k<|\"|>:null,l:{}}}",
                 r#"{"a": ["x", 2], "o": {"k": null, "l": {}}}"#,
@@ -491,20 +571,32 @@ mod tests {
             (r"\xg", Some((1, r"\\"))),
             (r"\Uffffffff", Some((1, r"\\"))),
         ] {
-            assert_eq!(escape(text), expected.map(|(length, json)| (length, json.to_owned())), "{text}");
+            assert_eq!(
+                escape(text),
+                expected.map(|(length, json)| (length, json.to_owned())),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn words_that_are_too_long_are_none() {
         let (fits, long) = ("a".repeat(512), "a".repeat(513));
-        for (text, expected) in [(&fits, ReadArguments::Some(0)), (&long, ReadArguments::Wrong(0))] {
-            let found = Notation::new(Quotes::Python, '=', ')').read(text, false, &mut String::new());
+        for (text, expected) in [
+            (&fits, ReadArguments::Some(0)),
+            (&long, ReadArguments::Wrong(0)),
+        ] {
+            let found =
+                Notation::new(Quotes::Python, '=', ')').read(text, false, &mut String::new());
             assert_eq!(found, expected, "key of {} letters", text.len());
         }
-        for (text, expected) in [(&fits, ReadArguments::Some(2)), (&long, ReadArguments::Wrong(2))] {
+        for (text, expected) in [
+            (&fits, ReadArguments::Some(2)),
+            (&long, ReadArguments::Wrong(2)),
+        ] {
             let text = format!("k={text}");
-            let found = Notation::new(Quotes::Python, '=', ')').read(&text, false, &mut String::new());
+            let found =
+                Notation::new(Quotes::Python, '=', ')').read(&text, false, &mut String::new());
             assert_eq!(found, expected, "value of {} letters", text.len());
         }
     }
@@ -512,8 +604,14 @@ mod tests {
     #[test]
     fn brackets_and_letters_of_each_notation() {
         // Round brackets are a list in Python alone, and braces without quotes an object elsewhere.
-        assert_eq!(noted(Quotes::Mark("<|\"|>"), ':', '}', "a:(1)}").0, "{\"a\": ");
-        assert_eq!(noted(Quotes::Python, '=', ')', "a={b: 1})").0, r#"{"a": {"b": 1}}"#);
+        assert_eq!(
+            noted(Quotes::Mark("<|\"|>"), ':', '}', "a:(1)}").0,
+            "{\"a\": "
+        );
+        assert_eq!(
+            noted(Quotes::Python, '=', ')', "a={b: 1})").0,
+            r#"{"a": {"b": 1}}"#
+        );
         for (text, json) in [
             (r#"a=rb"\x")"#, r#"{"a": "\\x"}"#),
             (r#"a=rbu"x")"#, r#"{"a": "rbu""#),

@@ -43,9 +43,21 @@ struct PlacedCall {
 
 impl Section {
     /// Creates the parser of a section that may begin with this candidate.
-    pub(super) fn new(mut grammar: Box<dyn Grammar>, candidate: Candidate, repair: RepairArguments) -> Self {
+    pub(super) fn new(
+        mut grammar: Box<dyn Grammar>,
+        candidate: Candidate,
+        repair: RepairArguments,
+    ) -> Self {
         let read = grammar.take_marker_length();
-        Self { grammar, candidate, repair, read, held: None, rejected: None, called: false }
+        Self {
+            grammar,
+            candidate,
+            repair,
+            read,
+            held: None,
+            rejected: None,
+            called: false,
+        }
     }
 
     /// Returns the candidate that the section begins with.
@@ -94,7 +106,9 @@ impl Section {
         loop {
             let start = self.read;
             let step = self.step(text.get(start..).unwrap_or(""), last, tools, &mut *emit);
-            let (Ok(read) | Err(Step::More(read) | Step::Done(read))) = step else { return Step::No };
+            let (Ok(read) | Err(Step::More(read) | Step::Done(read))) = step else {
+                return Step::No;
+            };
             self.read = start + read;
             if !self.is_decided(emit) {
                 self.rejected = Some(self.read);
@@ -110,26 +124,44 @@ impl Section {
     }
 
     /// Lets the grammar read on, and holds the call that begins, if any.
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
         let Self { grammar, held, .. } = self;
         // All text before the first call belongs to it.
         let start = if self.called { self.read } else { 0 };
-        grammar.step(text, last, tools, &mut |piece| match (piece, held.as_mut()) {
-            (Piece::Call { name, id }, _) => {
-                *held = Some(PlacedCall { call: HeldCall::new(name, id), start });
-            }
-            (Piece::Arguments(text), Some(held)) => held.call.push(text),
-            (piece, _) => emit(piece),
-        })
+        grammar.step(
+            text,
+            last,
+            tools,
+            &mut |piece| match (piece, held.as_mut()) {
+                (Piece::Call { name, id }, _) => {
+                    *held = Some(PlacedCall {
+                        call: HeldCall::new(name, id),
+                        start,
+                    });
+                }
+                (Piece::Arguments(text), Some(held)) => held.call.push(text),
+                (piece, _) => emit(piece),
+            },
+        )
     }
 
     /// Sends the held call if nothing more has to be known of it. Returns false if it is none.
     fn is_decided(&mut self, emit: Emit<'_>) -> bool {
-        let Some(PlacedCall { call, .. }) = &mut self.held else { return true };
+        let Some(PlacedCall { call, .. }) = &mut self.held else {
+            return true;
+        };
         match self.grammar.notation() {
             _ if call.is_too_long() => {}
             Notation::OpenJson => return true,
-            Notation::EndedJson if !call.check(self.repair, ArgumentsEnd::Marked, emit) => return false,
+            Notation::EndedJson if !call.check(self.repair, ArgumentsEnd::Marked, emit) => {
+                return false;
+            }
             Notation::EndedJson | Notation::Other => {}
         }
         self.release(emit);
@@ -138,7 +170,9 @@ impl Section {
 
     /// Sends the held call, if any, as far as it has come.
     pub(super) fn release(&mut self, emit: Emit<'_>) {
-        let Some(PlacedCall { call, .. }) = self.held.take() else { return };
+        let Some(PlacedCall { call, .. }) = self.held.take() else {
+            return;
+        };
         if !std::mem::replace(&mut self.called, true) {
             emit(Piece::Recognised(Rule::ToolText));
         }

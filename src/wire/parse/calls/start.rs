@@ -47,15 +47,25 @@ pub(super) struct Candidate {
 impl Candidate {
     /// Returns the candidate for the next form of the same start.
     pub(super) fn next_form(self) -> Self {
-        Self { form_index: self.form_index + 1, ..self }
+        Self {
+            form_index: self.form_index + 1,
+            ..self
+        }
     }
 }
 
 impl Starts {
     /// Collects the starts of these formats; none if the request has no tools.
     pub(in super::super) fn of(formats: &[&'static Format], tools: &Arc<Tools>) -> Self {
-        let all = if tools.is_empty() { Vec::new() } else { collect_starts(formats) };
-        Self { tools: Arc::clone(tools), all: all.into() }
+        let all = if tools.is_empty() {
+            Vec::new()
+        } else {
+            collect_starts(formats)
+        };
+        Self {
+            tools: Arc::clone(tools),
+            all: all.into(),
+        }
     }
 
     /// Returns the number of starts, which is also the number of items of [`Starts::markers`].
@@ -70,7 +80,9 @@ impl Starts {
 
     /// Returns the markers that end reasoning, by index; empty for a start without a marker, and for code fences.
     pub(in super::super) fn markers_that_end_reasoning(&self) -> impl Iterator<Item = &str> {
-        self.all.iter().map(|start| if start.fence { "" } else { start.marker })
+        self.all
+            .iter()
+            .map(|start| if start.fence { "" } else { start.marker })
     }
 
     /// Returns the marker of one start; `None` if the index is out of range.
@@ -93,7 +105,10 @@ impl Starts {
     pub(super) fn find_bare(&self, text: &str, from: usize) -> Option<usize> {
         let first = text.trim_start().chars().next()?;
         let later = self.all.iter().enumerate().skip(from);
-        later.filter(|(_, start)| start.bare_characters.contains(first)).map(|(index, _)| index).next()
+        later
+            .filter(|(_, start)| start.bare_characters.contains(first))
+            .map(|(index, _)| index)
+            .next()
     }
 
     /// Returns the part of a text that is examined to decide if a call begins at its start: at most `LOOKAHEAD` bytes.
@@ -103,11 +118,21 @@ impl Starts {
 
     /// Returns true if the text, which begins with the marker of this start, begins a call; `None` if more text is
     /// needed. `last`: no more text follows.
-    pub(in super::super) fn begins(&self, text: &str, start_index: usize, last: bool) -> Option<bool> {
+    pub(in super::super) fn begins(
+        &self,
+        text: &str,
+        start_index: usize,
+        last: bool,
+    ) -> Option<bool> {
         let looked = Self::lookahead(text);
         let is_all = looked.len() == text.len();
         // Forms are tried in order: a later one may not decide before an earlier one has.
-        let grammars = (0..).map_while(|form_index| self.grammar(Candidate { start_index, form_index }));
+        let grammars = (0..).map_while(|form_index| {
+            self.grammar(Candidate {
+                start_index,
+                form_index,
+            })
+        });
         for mut grammar in grammars {
             let mut called = false;
             let step = grammar.read(looked, last && is_all, &self.tools, &mut |piece| {
@@ -128,18 +153,30 @@ fn collect_starts(formats: &[&'static Format]) -> Vec<Start> {
     let mut all: Vec<Start> = Vec::new();
     let mut add = |marker, bare_characters, fence, forms: &'static [Form]| {
         // No marker is a fence in one format and not in another.
-        let same = |start: &&mut Start| start.marker == marker && start.bare_characters == bare_characters;
+        let same =
+            |start: &&mut Start| start.marker == marker && start.bare_characters == bare_characters;
         match all.iter_mut().find(same) {
             Some(start) => start.forms.extend(forms),
-            None => all.push(Start { marker, bare_characters, fence, forms: forms.iter().collect() }),
+            None => all.push(Start {
+                marker,
+                bare_characters,
+                fence,
+                forms: forms.iter().collect(),
+            }),
         }
     };
     for format in formats {
         if !format.bare.is_empty() {
             add("", format.bare, false, format.forms);
         }
-        format.starts.iter().for_each(|marker| add(marker, "", false, format.forms));
-        format.fences.iter().for_each(|marker| add(marker, "", true, format.forms));
+        format
+            .starts
+            .iter()
+            .for_each(|marker| add(marker, "", false, format.forms));
+        format
+            .fences
+            .iter()
+            .for_each(|marker| add(marker, "", true, format.forms));
     }
     all
 }

@@ -48,7 +48,11 @@ impl TaggedForm {
     /// Returns the markers that end a value: first the one that closes it, which is removed, then those that stay.
     fn value_ends(&self, close: &str) -> Markers {
         let key = if self.unclosed { self.key.0 } else { "" };
-        Markers::new([close, key, self.end].into_iter().chain(self.closes.iter().copied()))
+        Markers::new(
+            [close, key, self.end]
+                .into_iter()
+                .chain(self.closes.iter().copied()),
+        )
     }
 }
 
@@ -118,19 +122,35 @@ impl TaggedGrammar {
     }
 
     fn stop(&self, at: usize) -> Step {
-        if self.called { Step::Done(at) } else { Step::No }
+        if self.called {
+            Step::Done(at)
+        } else {
+            Step::No
+        }
     }
 
     /// Parses the function name and the marker after it; `Ok(None)` if more text is needed. Fails if it is no name,
     /// or if nothing that belongs to a call follows it.
-    fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
+    fn name(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<Option<usize>, ()> {
         let after = self.form.name.1;
         let all = text.len();
         let text = prefix(text, NAME);
         let is_cut = last && text.len() == all;
-        let more = if last || text.len() < all { Err(()) } else { Ok(None) };
+        let more = if last || text.len() < all {
+            Err(())
+        } else {
+            Ok(None)
+        };
         let begun = text.trim_start();
-        let Some(length) = name_length(begun, tools) else { return more };
+        let Some(length) = name_length(begun, tools) else {
+            return more;
+        };
         let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
         if !tools.contains(name) {
             return Err(());
@@ -165,7 +185,9 @@ impl TaggedGrammar {
     /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
     /// with the end of the call. `None` if more text is needed.
     fn goes_on(&self, text: &str) -> Option<bool> {
-        let TaggedForm { key, end, closes, .. } = *self.form;
+        let TaggedForm {
+            key, end, closes, ..
+        } = *self.form;
         match match_start(text, &[&[key.0, end], closes].concat()) {
             MarkerMatch::At { .. } => Some(true),
             MarkerMatch::Partial(_) => None,
@@ -175,12 +197,28 @@ impl TaggedGrammar {
 
     /// Parses a key up to the start of its value and emits its JSON; `Ok(None)` if more text is needed. Fails if it
     /// is no key.
-    fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let TaggedForm { key: (_, after), value: (before, _), .. } = self.form;
+    fn key(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<Option<usize>, ()> {
+        let TaggedForm {
+            key: (_, after),
+            value: (before, _),
+            ..
+        } = self.form;
         let all = text.len();
         let text = prefix(text, NAME);
-        let more = if last || text.len() < all { Err(()) } else { Ok(None) };
-        let Some(at) = text.find(after) else { return more };
+        let more = if last || text.len() < all {
+            Err(())
+        } else {
+            Ok(None)
+        };
+        let Some(at) = text.find(after) else {
+            return more;
+        };
         let mut read = at + after.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
@@ -195,11 +233,19 @@ impl TaggedGrammar {
         let (key, types) = match self.form.keys {
             Keys::Plain => (said, tools.types(&self.name, said)),
             Keys::Elements => {
-                self.value_ends = self.form.value_ends(&format!("{}{said}>", self.form.value.1));
+                self.value_ends = self
+                    .form
+                    .value_ends(&format!("{}{said}>", self.form.value.1));
                 (said, tools.types(&self.name, said))
             }
             Keys::Typed => match said.split_once("\" string=\"") {
-                Some((key, "false")) => (key, Types { object: true, ..Types::default() }),
+                Some((key, "false")) => (
+                    key,
+                    Types {
+                        object: true,
+                        ..Types::default()
+                    },
+                ),
                 Some((key, _)) => (key, Types::default()),
                 None => (said, tools.types(&self.name, said)),
             },
@@ -213,13 +259,20 @@ impl TaggedGrammar {
         }
         emit(Piece::Arguments(&out));
         self.some = true;
-        self.state = TaggedState::Value(OpenValue { types, text, begun: false, searched: 0 });
+        self.state = TaggedState::Value(OpenValue {
+            types,
+            text,
+            begun: false,
+            searched: 0,
+        });
         Ok(Some(read))
     }
 
     /// Parses and emits a value. Returns the bytes read, and true if the value is complete.
     fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
-        let TaggedState::Value(value) = &mut self.state else { return (0, false) };
+        let TaggedState::Value(value) = &mut self.state else {
+            return (0, false);
+        };
         let (upto, length) = match self.value_ends.find_from(text, value.searched) {
             MarkerMatch::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
             MarkerMatch::At { at, .. } => (at, Some(0)),
@@ -233,10 +286,16 @@ impl TaggedGrammar {
             said = said.strip_prefix('\n').unwrap_or(said);
         }
         if let Some(length) = length {
-            let said = if self.form.lines { said.strip_suffix('\n').unwrap_or(said) } else { said };
+            let said = if self.form.lines {
+                said.strip_suffix('\n').unwrap_or(said)
+            } else {
+                said
+            };
             let json = match self.form.keys {
                 _ if value.text => escaped(said) + "\"",
-                Keys::Elements if said.contains(self.form.key.0) => elements(said, self.form, value.types, 0),
+                Keys::Elements if said.contains(self.form.key.0) => {
+                    elements(said, self.form, value.types, 0)
+                }
                 _ => value_json(said, value.types),
             };
             emit(Piece::Arguments(&json));
@@ -244,7 +303,11 @@ impl TaggedGrammar {
         }
         if last {
             // The text ends inside the value: its beginning is emitted unchanged, and the JSON stays incomplete.
-            emit(Piece::Arguments(&if value.text { escaped(said) } else { said.to_owned() }));
+            emit(Piece::Arguments(&if value.text {
+                escaped(said)
+            } else {
+                said.to_owned()
+            }));
             return (text.len(), false);
         }
         if !value.text {
@@ -274,7 +337,10 @@ impl TaggedGrammar {
 /// Returns a text escaped for JSON, without the quotes around it.
 fn escaped(text: &str) -> String {
     let quoted = serde_json::to_string(text).unwrap_or_default();
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
+    quoted
+        .get(1..quoted.len().saturating_sub(1))
+        .unwrap_or("")
+        .to_owned()
 }
 
 /// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, else as a string.
@@ -292,7 +358,9 @@ fn value_json(text: &str, types: Types) -> String {
         Some(b'[') => types.array || types.object,
         Some(b't' | b'f') => types.boolean || (types.object && !types.string),
         Some(b'n') => types.null || !types.string,
-        Some(b'-' | b'0'..=b'9') => types.number || types.integer || (types.object && !types.string),
+        Some(b'-' | b'0'..=b'9') => {
+            types.number || types.integer || (types.object && !types.string)
+        }
         _ => false,
     };
     if fits && Raw::of(spelled).is_some() {
@@ -307,9 +375,24 @@ fn elements(text: &str, form: &TaggedForm, types: Types, depth: usize) -> String
     let mut inner = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once(form.key.0).filter(|_| depth < DEPTH) {
-        let Some((name, after)) = after.split_once(form.key.1) else { break };
-        let Some((value, after)) = after.split_once(&*format!("{}{name}>", form.value.1)) else { break };
-        inner.push((name, elements(value, form, Types { object: true, ..Types::default() }, depth + 1)));
+        let Some((name, after)) = after.split_once(form.key.1) else {
+            break;
+        };
+        let Some((value, after)) = after.split_once(&*format!("{}{name}>", form.value.1)) else {
+            break;
+        };
+        inner.push((
+            name,
+            elements(
+                value,
+                form,
+                Types {
+                    object: true,
+                    ..Types::default()
+                },
+                depth + 1,
+            ),
+        ));
         rest = after;
     }
     if inner.is_empty() {
@@ -319,14 +402,22 @@ fn elements(text: &str, form: &TaggedForm, types: Types, depth: usize) -> String
         let all: Vec<_> = inner.into_iter().map(|(_, value)| value).collect();
         return format!("[{}]", all.join(", "));
     }
-    let all: Vec<_> = inner.iter().map(|(name, value)| format!("\"{}\": {value}", escaped(name))).collect();
+    let all: Vec<_> = inner
+        .iter()
+        .map(|(name, value)| format!("\"{}\": {value}", escaped(name)))
+        .collect();
     format!("{{{}}}", all.join(", "))
 }
 
 impl TaggedGrammar {
     /// Parses the markers before a call. Returns the bytes read, or the step with which the section ends.
     fn before(&mut self, text: &str, last: bool) -> Result<usize, Step> {
-        let TaggedForm { opens, name, closes, .. } = *self.form;
+        let TaggedForm {
+            opens,
+            name,
+            closes,
+            ..
+        } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         let marks: Vec<&str> = [&[name.0], opens, closes].concat();
@@ -352,8 +443,16 @@ impl TaggedGrammar {
     }
 
     /// Parses a key or the end of the call, whichever follows a name or value.
-    fn key_or_end(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
-        let TaggedForm { key, end, closes, .. } = *self.form;
+    fn key_or_end(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
+        let TaggedForm {
+            key, end, closes, ..
+        } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         match match_start(begun, &[&[key.0, end], closes].concat()) {
@@ -367,7 +466,11 @@ impl TaggedGrammar {
             }
             MarkerMatch::At { marker, .. } => {
                 self.close_call(emit);
-                self.state = if closes.is_empty() { TaggedState::Over } else { TaggedState::Call };
+                self.state = if closes.is_empty() {
+                    TaggedState::Over
+                } else {
+                    TaggedState::Call
+                };
                 // A marker that follows calls also closes a call without an end marker.
                 return Ok(blank + if marker == 1 { end.len() } else { 0 });
             }
@@ -384,7 +487,9 @@ impl TaggedGrammar {
     /// Parses parameters written as one JSON object. Returns the bytes read, or the step with which the section
     /// ends.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
-        let TaggedState::Body(arguments) = &mut self.state else { return Ok(0) };
+        let TaggedState::Body(arguments) = &mut self.state else {
+            return Ok(0);
+        };
         let read = arguments.step(text, &self.body_ends, last, emit)?;
         self.state = TaggedState::BodyEnd;
         Ok(read)
@@ -399,13 +504,23 @@ impl TaggedGrammar {
             MarkerMatch::Partial(_) if !begun.is_empty() => return Err(Step::Done(text.len())),
             _ => 0,
         };
-        self.state = if self.form.closes.is_empty() { TaggedState::Over } else { TaggedState::Call };
+        self.state = if self.form.closes.is_empty() {
+            TaggedState::Over
+        } else {
+            TaggedState::Call
+        };
         Ok(read)
     }
 }
 
 impl Grammar for TaggedGrammar {
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+    fn step(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
         match &self.state {
             TaggedState::Call => self.before(text, last),
             TaggedState::Name => match self.name(text, last, tools, emit) {
@@ -436,7 +551,10 @@ impl Grammar for TaggedGrammar {
 
     fn ignores_blank(&self) -> bool {
         // The white space before a name has a limit, and that in a value is part of it.
-        matches!(self.state, TaggedState::Call | TaggedState::Key | TaggedState::BodyEnd)
+        matches!(
+            self.state,
+            TaggedState::Call | TaggedState::Key | TaggedState::BodyEnd
+        )
     }
 
     fn notation(&self) -> Notation {

@@ -33,7 +33,11 @@ pub(super) enum Part {
 impl Value {
     /// Creates the scanner for an object or list whose opening bracket has already been read.
     pub(super) fn opened() -> Self {
-        Self { begun: true, depth: 1, ..Self::default() }
+        Self {
+            begun: true,
+            depth: 1,
+            ..Self::default()
+        }
     }
 
     /// Scans the next text. A marker of `stops` outside of a string ends a value that does not end by itself.
@@ -127,10 +131,18 @@ impl Arguments {
             return self.read_quoted(text, emit);
         }
         let begun = text.trim_start();
-        let blank = if self.value.has_begun() { 0 } else { text.len() - begun.len() };
+        let blank = if self.value.has_begun() {
+            0
+        } else {
+            text.len() - begun.len()
+        };
         let rest = text.get(blank..).unwrap_or("");
         if !self.value.has_begun() && rest.starts_with('"') {
-            self.quoted = Some(QuotedArguments { value: Value::default(), blank, scanned: blank });
+            self.quoted = Some(QuotedArguments {
+                value: Value::default(),
+                blank,
+                scanned: blank,
+            });
             return self.read_quoted(text, emit);
         }
         // `null` means no arguments; text that may still become `null` is kept back.
@@ -153,7 +165,14 @@ impl Arguments {
     /// Parses a text that begins with the string, all of which is read at once when it is complete: no part of it is
     /// emitted before.
     fn read_quoted(&mut self, text: &str, emit: Emit<'_>) -> Part {
-        let Some(QuotedArguments { value, blank, scanned }) = &mut self.quoted else { return Part::Some(0) };
+        let Some(QuotedArguments {
+            value,
+            blank,
+            scanned,
+        }) = &mut self.quoted
+        else {
+            return Part::Some(0);
+        };
         let end = match value.read(text.get(*scanned..).unwrap_or(""), &Markers::default()) {
             Part::All(length) => *scanned + length,
             Part::Some(length) => {
@@ -162,7 +181,8 @@ impl Arguments {
             }
         };
         let quoted = text.get(*blank..end).unwrap_or("");
-        let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
+        let said =
+            json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
         self.say(if said.trim().is_empty() { NONE } else { &said }, emit);
         Part::All(end)
     }
@@ -222,7 +242,11 @@ mod tests {
                 let (mut value, stops) = (Value::default(), Markers::default());
                 let (before, after) = text.split_at(cut);
                 assert_eq!(value.read(before, &stops), Part::Some(cut), "{text} {cut}");
-                assert_eq!(value.read(after, &stops), Part::All(length - cut), "{text} {cut}");
+                assert_eq!(
+                    value.read(after, &stops),
+                    Part::All(length - cut),
+                    "{text} {cut}"
+                );
             }
         }
         assert_eq!(value_length(r#"{"a":"}"#), None);
@@ -232,7 +256,10 @@ mod tests {
     fn what_never_ends_is_stopped() {
         let stops = Markers::new(["</t>"]);
         let mut value = Value::default();
-        assert_eq!(value.read(r#"{"a":"</t>","b":[1</"#, &stops), Part::Some(18));
+        assert_eq!(
+            value.read(r#"{"a":"</t>","b":[1</"#, &stops),
+            Part::Some(18)
+        );
         assert_eq!(value.read("</t>", &stops), Part::All(0));
     }
 
@@ -262,7 +289,9 @@ mod tests {
             let mut found = Part::Some(0);
             for piece in pieces {
                 found = arguments.read(piece, &Markers::default(), &mut |piece| {
-                    let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                    let Piece::Arguments(text) = piece else {
+                        panic!("arguments alone")
+                    };
                     said.push_str(text);
                 });
             }
@@ -277,16 +306,25 @@ mod tests {
         let text = r#"  "{\"a\":\"\u00e9 é\"}"  x"#;
         let complete = text.len() - "  x".len();
         for step in 1..text.len() {
-            let (mut arguments, mut said, mut found) = (Arguments::default(), String::new(), Part::Some(0));
-            let ends = (3..complete).step_by(step).filter(|end| text.is_char_boundary(*end));
+            let (mut arguments, mut said, mut found) =
+                (Arguments::default(), String::new(), Part::Some(0));
+            let ends = (3..complete)
+                .step_by(step)
+                .filter(|end| text.is_char_boundary(*end));
             for end in ends.chain([text.len()]) {
                 assert_eq!((said.as_str(), found), ("", Part::Some(0)), "{step} {end}");
                 found = arguments.read(&text[..end], &Markers::default(), &mut |piece| {
-                    let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                    let Piece::Arguments(text) = piece else {
+                        panic!("arguments alone")
+                    };
                     said.push_str(text);
                 });
             }
-            assert_eq!((said.as_str(), found), (r#"{"a":"é é"}"#, Part::All(complete)), "{step}");
+            assert_eq!(
+                (said.as_str(), found),
+                (r#"{"a":"é é"}"#, Part::All(complete)),
+                "{step}"
+            );
         }
     }
 
@@ -295,10 +333,16 @@ mod tests {
         for (last, expected, step) in [(true, "\"{", Step::Done(2)), (false, "", Step::More(0))] {
             let mut said = String::new();
             let found = Arguments::default().step("\"{", &Markers::default(), last, &mut |piece| {
-                let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                let Piece::Arguments(text) = piece else {
+                    panic!("arguments alone")
+                };
                 said.push_str(text);
             });
-            assert_eq!((said.as_str(), found), (expected, Err(step)), "last: {last}");
+            assert_eq!(
+                (said.as_str(), found),
+                (expected, Err(step)),
+                "last: {last}"
+            );
         }
     }
 }
