@@ -99,7 +99,6 @@ pub(in crate::server) struct BodyTimers {
     end: Option<Instant>,
     /// Time since which the client is waited for, and the same within this window.
     waiting: Option<(Instant, Instant)>,
-    sleep: Option<Pin<Box<Sleep>>>,
     /// Fault of a body that breaks off.
     broken: Fault,
 }
@@ -117,7 +116,6 @@ impl BodyTimers {
             in_window: 0,
             end: None,
             waiting: None,
-            sleep: None,
             broken,
         }
     }
@@ -127,20 +125,23 @@ impl BodyTimers {
         &mut self,
         body: &mut Incoming,
     ) -> Result<Option<Bytes>, Failure> {
-        std::future::poll_fn(|cx| self.poll_piece(body, cx))
+        let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
+        std::future::poll_fn(|cx| self.poll_piece(body, || sleep.as_mut(), cx))
             .await
             .transpose()
     }
 
     /// Returns the next piece of the body, which is never empty; `None` at its end. Fails if it is too slow or breaks off.
-    pub(in crate::server) fn poll_piece(
+    /// `sleep`: the timer of the runtime, which is needed only if the client is waited for.
+    pub(in crate::server) fn poll_piece<'s>(
         &mut self,
         body: &mut Incoming,
+        sleep: impl FnOnce() -> Pin<&'s mut Sleep>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Failure>>> {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
-                ready!(self.poll_late(cx));
+                ready!(self.poll_late(sleep(), cx));
                 return Poll::Ready(Some(Err(Fault::RequestTimeout.into())));
             };
             let Some(frame) = frame else {
@@ -164,14 +165,13 @@ impl BodyTimers {
     }
 
     /// Ready when the client has been too slow.
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_late(&mut self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let (mut idle, mut window) = *self.waiting.get_or_insert((now, now));
         loop {
             let window_end = window + self.left;
             let other_end = self.end.into_iter().fold(idle + self.idle, Instant::min);
             let end = other_end.min(window_end);
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
             if sleep.deadline() != end {
                 sleep.as_mut().reset(end);
             }

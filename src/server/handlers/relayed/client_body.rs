@@ -13,8 +13,10 @@ use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::Bytes;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Body that is still arriving, with its limits and timers.
 pub(super) struct ClientBody {
@@ -24,6 +26,8 @@ pub(super) struct ClientBody {
     rules: Arc<Rules>,
     limit: usize,
     timers: BodyTimers,
+    /// Timer of the runtime, once the client has been waited for.
+    sleep: Option<Pin<Box<Sleep>>>,
     progress: Arc<UploadProgress>,
     /// State of the connection, which has to notice a disconnect while nobody reads from the client.
     state: ConnectionState,
@@ -44,6 +48,7 @@ impl ClientBody {
             rules: Arc::clone(&app.config.rules),
             limit: app.config.limits.relay_body_bytes,
             timers: BodyTimers::new(&app.config.timeouts, Fault::InvalidRequest),
+            sleep: None,
             progress: Arc::default(),
             state: busy.begin_upload(),
             recording,
@@ -60,7 +65,14 @@ impl ClientBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, Failure>>> {
-        let Some(piece) = ready!(self.timers.poll_piece(&mut self.body, cx)) else {
+        let kept = &mut self.sleep;
+        let new = || Box::pin(sleep_until(Instant::now()));
+        let piece = self.timers.poll_piece(
+            &mut self.body,
+            move || kept.get_or_insert_with(new).as_mut(),
+            cx,
+        );
+        let Some(piece) = ready!(piece) else {
             self.progress.end();
             self.state.end_upload();
             return Poll::Ready(None);
