@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -64,7 +64,8 @@ async fn collect(
 ) -> Result<Bytes, Failure> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
-    while let Some(data) = timers.next_piece(&mut body).await? {
+    let mut sleep = pin!(sleep_until(Instant::now()));
+    while let Some(data) = timers.next_piece(&mut body, sleep.as_mut()).await? {
         let length = first.len() + all.len() + data.len();
         if length > limit {
             return Err(Fault::TooLarge.into());
@@ -120,12 +121,13 @@ impl BodyTimers {
         }
     }
 
-    /// Returns the next piece of the body; `None` at its end. Fails if it is too slow or breaks off.
+    /// Returns the next piece of the body; `None` at its end. Fails if it is too slow or breaks off. `sleep`: the timer
+    /// of the runtime for all pieces.
     pub(in crate::server) async fn next_piece(
         &mut self,
         body: &mut Incoming,
+        mut sleep: Pin<&mut Sleep>,
     ) -> Result<Option<Bytes>, Failure> {
-        let mut sleep = std::pin::pin!(sleep_until(Instant::now()));
         std::future::poll_fn(|cx| self.poll_piece(body, || sleep.as_mut(), cx))
             .await
             .transpose()

@@ -21,8 +21,10 @@ use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_TYPE;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// Size from which lines make a chunk, in bytes.
 const CHUNK: usize = 256 << 10;
@@ -135,11 +137,12 @@ impl FileUpload<'_> {
     async fn read(&mut self, mut form: FormReader, body: Option<Incoming>) -> Result<(), Failure> {
         let app = &self.admitted.app;
         let mut timers = BodyTimers::new(&app.config.timeouts, Fault::InvalidJson);
+        let mut sleep = pin!(sleep_until(Instant::now()));
         let mut body = body.unwrap_or_default();
         let (mut part, mut is_over, mut total) = (None, false, 0);
         loop {
             let data = tokio::select! {
-                data = timers.next_piece(&mut body) => data?,
+                data = timers.next_piece(&mut body, sleep.as_mut()) => data?,
                 () = app.cut() => return Err(Fault::Draining.into()),
             };
             let Some(data) = data else { break };

@@ -260,7 +260,8 @@ async fn fault_c08_a_hundred_drips_cost_little() {
     }
     let (used, took) = (world.samewire.cpu() - cpu, start.elapsed());
     println!("{used:?} of {took:?}");
-    assert!(used < took / 20, "{used:?} of {took:?}");
+    // Two thousand pieces: 100 µs for each, without optimisation and on a busy machine.
+    assert!(used < took / 10, "{used:?} of {took:?}");
     drop(clients);
     world.end().await;
 }
