@@ -238,6 +238,7 @@ struct EventBatch {
 #[derive(Default)]
 struct UnstoredEvents {
     events: Vec<Json>,
+    /// Size of the events, and of those that are being written.
     bytes: usize,
     /// Object of the response in progress, until it is stored.
     begun: Option<Json>,
@@ -292,7 +293,6 @@ impl EventLog<'_> {
             from: self.next,
             bodies: std::mem::take(&mut self.waiting.events),
         };
-        self.waiting.bytes = 0;
         let batch = EventBatch {
             begun: self.waiting.begun.take(),
             events,
@@ -322,11 +322,11 @@ impl EventLog<'_> {
         match result {
             Ok(()) => {
                 self.next = events.from + events.bodies.len() as u64;
+                self.waiting.bytes -= events.bodies.iter().map(|body| body.len()).sum::<usize>();
                 self.run.stored.send_replace(self.next);
                 true
             }
             Err(StoreError::Slow | StoreError::Unavailable(_) | StoreError::Full) => {
-                self.waiting.bytes += events.bodies.iter().map(|body| body.len()).sum::<usize>();
                 events.bodies.append(&mut self.waiting.events);
                 self.waiting.events = events.bodies;
                 self.waiting.begun = self.waiting.begun.take().or(begun);
