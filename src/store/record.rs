@@ -407,7 +407,7 @@ impl StoreCaps {
 
     /// Returns the time to wait for a lock: less than the deadline, so that the error names the reason.
     pub(super) fn lock_wait(&self) -> Duration {
-        self.deadline * 3 / 4
+        self.deadline * 7 / 8
     }
 
     pub(super) fn counts(&self) -> bool {
