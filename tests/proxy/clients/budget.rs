@@ -260,8 +260,7 @@ async fn fault_c08_a_hundred_drips_cost_little() {
     }
     let (used, took) = (world.samewire.cpu() - cpu, start.elapsed());
     println!("{used:?} of {took:?}");
-    // Two thousand pieces: 100 µs for each, without optimisation and on a busy machine.
-    assert!(used < took / 10, "{used:?} of {took:?}");
+    assert!(used < took / 20, "{used:?} of {took:?}");
     drop(clients);
     world.end().await;
 }
@@ -425,7 +424,7 @@ async fn an_operation_of_the_store_has_as_long_as_is_said() {
     );
     let took = start.elapsed();
     assert!(
-        took > Duration::from_millis(200) && took < Duration::from_secs(4),
+        took > Duration::from_millis(250) && took < Duration::from_secs(4),
         "{took:?}"
     );
     drop(lock);
