@@ -23,16 +23,7 @@ pub(in crate::store) async fn create_conversation<S: Sql>(
     let record = StoredResponse::conversation(key, metadata, &items, s.caps(), *now);
     insert_record(s, &record, Kind::Conversation).await?;
     insert_items(s, key, Side::Conversation, 0, &items).await?;
-    make_room(
-        s,
-        key,
-        WeightChange {
-            before: 0,
-            after: record.bytes,
-            closing: false,
-        },
-    )
-    .await
+    make_room(s, key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(in crate::store) async fn conversation<S: Sql>(
@@ -76,17 +67,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     )
     .await?;
     let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
-    renew(
-        s,
-        key,
-        WeightChange {
-            before: head.bytes,
-            after: bytes,
-            closing: false,
-        },
-        *now,
-    )
-    .await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn delete_conversation<S: Sql>(
@@ -118,17 +99,7 @@ pub(in crate::store) async fn add_items<S: Sql>(
     let fresh = without_known(items, |id| known.contains(id));
     insert_items(s, key, Side::Conversation, next, &fresh).await?;
     let bytes = head.bytes + weight_of_items(&fresh);
-    renew(
-        s,
-        key,
-        WeightChange {
-            before: head.bytes,
-            after: bytes,
-            closing: false,
-        },
-        *now,
-    )
-    .await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn create_in<S: Sql>(
@@ -244,15 +215,5 @@ pub(in crate::store) async fn delete_item<S: Sql>(
         .await?
         .item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
-    renew(
-        s,
-        key,
-        WeightChange {
-            before: head.bytes,
-            after: bytes,
-            closing: false,
-        },
-        *now,
-    )
-    .await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }

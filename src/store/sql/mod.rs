@@ -278,6 +278,17 @@ struct WeightChange {
     closing: bool,
 }
 
+impl WeightChange {
+    /// Returns the change by a write that ends no response.
+    fn new(before: u64, after: u64) -> Self {
+        Self {
+            before,
+            after,
+            closing: false,
+        }
+    }
+}
+
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a write.
 async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Stored {
     let WeightChange {

@@ -16,16 +16,7 @@ pub(in crate::store) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: 
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(
-        s,
-        &new.key,
-        WeightChange {
-            before: 0,
-            after: record.bytes,
-            closing: false,
-        },
-    )
-    .await
+    make_room(s, &new.key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(in crate::store) async fn start<S: Sql>(
@@ -52,16 +43,7 @@ pub(in crate::store) async fn start<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(
-        s,
-        key,
-        WeightChange {
-            before: head.bytes,
-            after: bytes,
-            closing: false,
-        },
-    )
-    .await
+    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(in crate::store) async fn append_events<S: Sql>(
@@ -91,16 +73,7 @@ pub(in crate::store) async fn append_events<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(
-        s,
-        key,
-        WeightChange {
-            before: head.bytes,
-            after: bytes,
-            closing: false,
-        },
-    )
-    .await
+    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(in crate::store) async fn finish<S: Sql>(
@@ -144,9 +117,8 @@ pub(in crate::store) async fn finish<S: Sql>(
         s,
         key,
         WeightChange {
-            before: head.bytes,
-            after: bytes,
             closing: true,
+            ..WeightChange::new(head.bytes, bytes)
         },
     )
     .await
