@@ -11,11 +11,8 @@ figures! {
         /// Rendered `selector` label.
         labels: String = series::labels(&[("selector", selector)]),
     }
-    /// 1 if the Kubernetes API has answered last, else 0.
     pub up: Gauge = "gauge" "samewire_discovery_up" "Whether the Kubernetes API answers.",
-    /// Ready pods that are known.
     pub pods: Gauge = "gauge" "samewire_discovery_pods" "Ready pods that the Kubernetes API has named.",
-    /// Failures of the API to answer, since the start.
     pub failures: Gauge = "counter" "samewire_discovery_failures_total"
         "Times that the Kubernetes API has not answered.",
 }

@@ -1,20 +1,20 @@
 //! Structs of metrics, in which each member has its first value, and each gauge its name, beside it.
 
 /// Makes a struct with a constructor, and gauges that are rendered in their order. Of each gauge, the kind, the name
-/// and the help are given.
+/// and the help are given; the help is also its documentation.
 macro_rules! figures {
     (
         $(#[$meta:meta])*
         $vis:vis struct $Name:ident($($from:ident: $From:ty),*) {
             $($(#[$doc:meta])* $own:vis $member:ident: $Member:ty = $first:expr,)*
         }
-        $($(#[$gauge_doc:meta])* $of:vis $gauge:ident: $Gauge:ty = $kind:literal $name:literal $help:literal,)*
+        $($of:vis $gauge:ident: $Gauge:ty = $kind:literal $name:literal $help:literal,)*
     ) => {
         $(#[$meta])*
         #[derive(Debug)]
         $vis struct $Name {
             $($(#[$doc])* $own $member: $Member,)*
-            $($(#[$gauge_doc])* $of $gauge: $Gauge,)*
+            $(#[doc = $help] $of $gauge: $Gauge,)*
         }
 
         impl $Name {

@@ -163,35 +163,24 @@ figures! {
         pub tls: TlsMetrics = TlsMetrics::new(),
         discovery: RwLock<Vec<Arc<DiscoveryMetrics>>> = RwLock::default(),
     }
-    /// Bytes of request bodies now in memory.
     pub bodies: Arc<Gauge> = "gauge" "samewire_bodies_in_flight_bytes" "Request bodies in memory.",
-    /// Batches that run here.
     pub batches_running: Gauge = "gauge" "samewire_batches_running" "Batches that this process runs.",
-    /// Lines of batches that run here.
     pub batch_lines_in_flight: Gauge = "gauge" "samewire_batch_lines_in_flight"
         "Lines of batches under way.",
-    /// Lines of batches with a successful answer.
     pub batch_lines_completed: Gauge = "counter" "samewire_batch_lines_completed_total"
         "Lines of batches with a successful answer.",
-    /// Lines of batches that ended in an error.
     pub batch_lines_failed: Gauge = "counter" "samewire_batch_lines_failed_total"
         "Lines of batches that ended in an error.",
-    /// 1 if the last reload of the configuration succeeded, else 0.
     pub reloaded: Gauge = "gauge" "samewire_config_last_reload_success"
         "Whether the configuration read last is in force.",
-    /// Retries that the retry budget has suppressed since the start.
     pub budget_exhausted: Gauge = "counter" "samewire_retry_budget_exhausted_total"
         "Requests that were not sent again because too many were.",
-    /// Failed `accept` calls.
     pub accept_errors: Gauge = "counter" "samewire_accept_errors_total"
         "Connections that could not be accepted.",
-    /// Idle connections that were closed to make room for new ones.
     pub evicted: Gauge = "counter" "samewire_connections_evicted_total"
         "Idle connections closed to make room for others.",
-    /// Connections refused because the limit was reached.
     pub refused_connections: Gauge = "counter" "samewire_connections_refused_total"
         "Connections for which there was no room.",
-    /// Failures of the store to answer about daily or monthly quotas.
     pub quota_failures: Gauge = "counter" "samewire_quota_store_failures_total"
         "Times that the store did not answer about quotas of a day or a month.",
 }

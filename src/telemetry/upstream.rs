@@ -27,17 +27,12 @@ figures! {
         pub(super) request_seconds: [Histogram; RouteLabel::ALL.len()] =
             std::array::from_fn(|_| Histogram::new(SECONDS)),
     }
-    /// 1 if the upstream answers its probes, else 0.
     pub up: Gauge = "gauge" "samewire_upstream_up" "Whether the upstream answers its probes.",
-    /// 1 if the circuit breaker has ejected the upstream, else 0.
     pub circuit_open: Gauge = "gauge" "samewire_upstream_circuit_open"
         "Whether the upstream is ejected, because its answers fail.",
-    /// Exchanges in progress with the upstream now.
     pub active: Gauge = "gauge" "samewire_upstream_active_streams" "Exchanges under way with the upstream.",
-    /// Exchanges that the proxy broke off before their end, for example because the client left.
     pub cancels: Gauge = "counter" "samewire_upstream_cancels_total"
         "Exchanges that were broken off from here.",
-    /// Requests that it got because it had got the beginning of their prompts.
     pub prefix_hits: Gauge = "counter" "samewire_upstream_prefix_hits_total"
         "Requests chosen for the beginning of their prompt, which the upstream had got before.",
 }
