@@ -19,7 +19,7 @@ pub(in crate::server) struct LineStart {
     /// Number of lines that start here.
     starting: Arc<AtomicUsize>,
     is_over: AtomicBool,
-    /// Seed by which the model is drawn that the line's name for it stands for, as for the room that it has.
+    /// Seed of the choice among the models that the line's name stands for. The check for room has used it.
     pub(in crate::server) seed: u64,
 }
 

@@ -532,8 +532,8 @@ async fn the_size_limit_applies_to_all_choices_together() {
     world.end().await;
 }
 
-/// What the bodies of choices have of their own counts against the memory budget: a key's priority makes copies; a
-/// seed is a small piece between parts of the client's body.
+/// Bytes that a choice's body does not share with the client's count against the memory budget: a key's priority makes
+/// copies; a seed is a small piece between parts of the client's body.
 #[tokio::test]
 async fn bodies_of_all_choices_count_against_the_budget() {
     let (gate, held) = Gate::pair();
