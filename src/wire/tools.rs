@@ -277,6 +277,14 @@ impl Tools {
         }
     }
 
+    /// Returns true if a function may have a parameter of this name, because its schema lists it or lists none.
+    pub fn may_have(&self, function: &str, parameter: &str) -> bool {
+        let tool = self.0.iter().find(|tool| tool.name == function);
+        tool.is_none_or(|tool| {
+            tool.parameters.is_empty() || tool.parameters.iter().any(|(name, _)| name == parameter)
+        })
+    }
+
     /// Returns the types that a parameter of a function may have; none if function or parameter is unknown.
     pub fn types(&self, function: &str, parameter: &str) -> Types {
         let tool = self.0.iter().find(|tool| tool.name == function);

@@ -12,6 +12,7 @@
 
 mod browser;
 mod calls;
+mod families;
 mod family;
 mod harmony;
 mod header;
@@ -37,7 +38,7 @@ use super::event::{
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
-use family::GPT_OSS;
+use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
 pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
@@ -984,6 +985,88 @@ mod tests {
         ] {
             assert_eq!(parsed("qwen3_coder", &text), expected, "{text}");
         }
+    }
+
+    /// Checks that a closing tag inside a value is part of it, unless the grammar allows what follows.
+    #[test]
+    fn tags_in_values() {
+        let qwen = |value: &str| {
+            let end = "</function>\n</tool_call>";
+            format!("<tool_call>\n<function=f>\n<parameter=b>\n{value}\n</parameter>\n{end}")
+        };
+        let quoted = qwen("x");
+        for value in [
+            "ends with </parameter> here",
+            "ends with </function> here",
+            "ends with </tool_call> here",
+            "</parameter>\n</function>\nhere",
+            "<parameter=c> here",
+            "<function=g> here",
+            "Use <parameter=a> or <parameter=b>",
+            "\n<parameter=b> again",
+            "{\"name\":\"x\"}</tool_call>\n<tool_call>{\"name\":\"y\"}</tool_call>\nend",
+            "a</tool_call>\n<tool_call>b",
+            "begin with <function=g><parameter=x> ok",
+            "<list>\n<parameter=x>1</parameter>\n<parameter=y>2</parameter>\n</list>",
+            "x = \"\n</parameter>\n\"",
+            &quoted,
+            &format!("see\n{quoted}\nand\n{quoted}\n"),
+        ] {
+            let expected = format!(r#"[f]{{"b": {}}}"#, serde_json::to_string(value).unwrap());
+            assert_eq!(parsed("qwen3_coder", &qwen(value)), expected);
+            let twice = format!("{}\n{}", qwen(value), qwen(value));
+            assert_eq!(parsed("qwen3_coder", &twice), expected.repeat(2));
+        }
+        let glm = "<tool_call>f\n<arg_key>b</arg_key>\n<arg_value>1</arg_value> 2</arg_value></tool_call>";
+        assert_eq!(parsed("glm45", glm), r#"[f]{"b": "1</arg_value> 2"}"#);
+        let glm = "<tool_call>f\n<arg_key>b</arg_key>\n<arg_value>Use <arg_key>a</arg_key> here</arg_value></tool_call>";
+        assert_eq!(
+            parsed("glm45", glm),
+            r#"[f]{"b": "Use <arg_key>a</arg_key> here"}"#
+        );
+        let list = format!("[\"</parameter>{}\"]", " ".repeat(70));
+        let text = qwen("x").replace("=b>\nx\n", &format!("=a>{list}</parameter> x"));
+        assert_eq!(
+            parsed("qwen3_coder", &text).split(' ').next(),
+            Some("[f]{\"a\":")
+        );
+        for end in ["<|im_end|>", "\n</think>"] {
+            let text = qwen("x").replace("\n</tool_call>", end);
+            assert_eq!(parsed("qwen3_coder", &text), r#"[f]{"b": "x"}"#);
+        }
+        let unclosed = "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"b\">x\n<parameter name=\"a\">3</parameter>\n</invoke>\n</minimax:tool_call>";
+        assert_eq!(parsed("minimax_m2", unclosed), r#"[f]{"b": "x", "a": 3}"#);
+    }
+
+    /// Checks that ends which close nothing are removed before the first word, after a call, and, if they end a turn, at
+    /// the end of the text.
+    #[test]
+    fn stray_ends() {
+        let call = "<tool_call>{\"name\": \"g\"}</tool_call>";
+        for (text, expected) in [
+            ("</think>a", "a"),
+            ("</tool_call>\n</think> a", " a"),
+            ("a</tool_call>", "a</tool_call>"),
+            ("a</think>", "a</think>"),
+            ("a<|im_end|>", "a"),
+            ("a<|im_end|>\n<|endoftext|>", "a"),
+            ("a<|im_end|> b", "a<|im_end|> b"),
+            (&format!("{call}</tool_call>"), "[g]{}"),
+            (&format!("{call}\n</function>\n</tool_call>\n"), "[g]{}"),
+            (
+                &format!("{call}hello</tool_call> world"),
+                "[g]{}hello</tool_call> world",
+            ),
+            (&format!("{call}</tool_call> world"), "[g]{} world"),
+        ] {
+            assert_eq!(
+                parsed("hermes", text).trim_end_matches('\n'),
+                expected,
+                "{text}"
+            );
+        }
+        let held = format!("a<|im_end|>{}", " ".repeat(2000));
+        assert_eq!(parsed("hermes", &(held.clone() + "b")), held + "b");
     }
 
     #[test]

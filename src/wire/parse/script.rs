@@ -1,9 +1,11 @@
 //! Format of the text that an engine may leave unparsed, derived from the options, the model's name and the request.
 
 use super::calls::format::{Format, REQUIRED};
-use super::calls::{Calls, Starts};
-use super::family::{BlockOpening, Family, GPT_OSS, Special};
+use super::calls::{Calls, Starts, StrayEnds};
+use super::families::GPT_OSS;
+use super::family::{BlockOpening, Family, Special};
 use super::harmony::{Harmony, HarmonyCalls};
+use super::names;
 use super::text::TextParser;
 use super::think::Think;
 use super::tokens::Tokens;
@@ -73,10 +75,13 @@ pub struct TextFormat {
     unopened: bool,
     /// True if only the model's name suggests that the template opens the block.
     assumed: bool,
+    /// True if the tags are those of the family, not of the configuration.
+    is_family_think: bool,
     /// Start and end marker of the answer; empty if the family has none.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
-    turns: &'static [&'static str],
+    /// Ends of blocks, calls and turns that the model may leave where they end nothing.
+    stray_ends: Arc<StrayEnds>,
     tools: Arc<Tools>,
     /// Repair of arguments in calls that are no JSON.
     repair: RepairArguments,
@@ -108,12 +113,12 @@ impl TextFormat {
         if options.harmony != options::Harmony::Off {
             return harmony(None, left(&GPT_OSS));
         }
-        let family = Family::of_model(model);
+        let own_family = names::of_model(model);
         let (family, auto) = match &options.parser {
-            Parser::Family(name) => (Family::named(name)?, false),
+            Parser::Family(name) => (names::named(name)?, false),
             // The engine has no call parser, so calls of a known family are parsed here.
-            Parser::Off | Parser::Auto if engine.leaves_calls && family.is_known() => {
-                (family, false)
+            Parser::Off | Parser::Auto if engine.leaves_calls && names::is_known(own_family) => {
+                (own_family, false)
             }
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
             Parser::Off => {
@@ -122,7 +127,7 @@ impl TextFormat {
                     ..Self::default()
                 });
             }
-            Parser::Auto => (family, true),
+            Parser::Auto => (own_family, true),
         };
         if family.harmony {
             return harmony(auto.then_some(family), left(family));
@@ -141,7 +146,10 @@ impl TextFormat {
             Special::Calls => !tools.is_empty(),
             Special::All => true,
         };
-        let opened = family.think.map_or(BlockOpening::Never, |tags| tags.opened);
+        let opened = match family.serves_several && own_family.shares_calls(family) {
+            true => own_family.think.opened,
+            false => family.think.opened,
+        };
         // The engine may parse reasoning itself where the family is only a guess.
         let sure = !auto || !engine.tells_reasoning && !offer.constrained;
         Some(Self {
@@ -153,12 +161,13 @@ impl TextFormat {
                 sure && is_opened(opened, offer.thinks),
             ),
             assumed: auto && options.think.mode == ThinkMode::Off,
+            is_family_think: options.think.mode == ThinkMode::Off,
             unopened: offer.thinks != Some(false)
                 && (opened == BlockOpening::OnRequest || auto && opened == BlockOpening::Always),
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
+            stray_ends: Arc::new(StrayEnds::of(family.turns, family.think.end, &calls)),
             calls,
-            turns: if special { family.turns } else { &[] },
             tools: Arc::new(tools),
             repair: options.repair_arguments,
             special,
@@ -237,9 +246,10 @@ impl TextFormat {
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let text = Box::new(TextParser::new(
-            Think::of(&self.think, self.unopened, &starts).map(|think| think.assumed(self.assumed)),
+            Think::of(&self.think, self.unopened, &starts, self.is_family_think)
+                .map(|think| think.assumed(self.assumed)),
             AnswerMarkers::of(self.answer, &starts),
-            Calls::of(&starts, self.turns, self.repair),
+            Calls::of(&starts, &self.stray_ends, self.repair),
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {
@@ -266,9 +276,10 @@ fn is_opened(opened: BlockOpening, thinks: Option<bool>) -> bool {
 /// template is known to have opened the block.
 fn think(option: &options::Think, family: &Family, opened: bool) -> options::Think {
     let mut think = option.clone();
-    let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else {
+    if think.mode != ThinkMode::Off {
         return think;
-    };
+    }
+    let tags = family.think;
     // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
     // the template has opened has no start tag in the text.
     think.mode = if opened {

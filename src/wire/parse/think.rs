@@ -14,21 +14,30 @@
 
 use super::calls::Starts;
 use super::held::Held;
-use super::marker::{MarkerMatch, Markers};
+use super::marker::{MarkerMatch, Markers, match_start};
 use super::{Emit, Piece, TextRoute};
 use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
 use std::sync::Arc;
 
+/// Tags that a model may write instead of those of its family.
+const PLAIN: [&str; 2] = ["<think>", "</think>"];
+
+/// Number of end tags in [`Think::ends`].
+const END_TAGS: usize = 2;
+
 /// Parser that separates the reasoning of one choice from its answer.
 #[derive(Debug)]
 pub(super) struct Think {
     mode: ThinkMode,
-    start: Box<str>,
+    /// Start tags: the expected one, and `<think>` if the model may write that instead, else empty.
+    start_tags: [Box<str>; 2],
     starts: Markers,
-    /// Markers that end a block: first the end tag, which is removed; then call markers, which must begin a call and
-    /// stay; last the one of the option `tool_start`, which stays too.
+    /// Markers that end a block: first the end tags, in the order of the start tags, which are removed; then call
+    /// markers, which must begin a call and stay; last the one of the option `tool_start`, which stays too.
     ends: Markers,
+    /// True if the block began with `<think>` although another tag was expected. Either end tag ends it.
+    is_plain: bool,
     calls: Arc<Starts>,
     trim: bool,
     /// True if, in a complete text, an end tag without a start tag ends reasoning: the chat template may have opened
@@ -57,14 +66,25 @@ enum ThinkState {
 
 impl Think {
     /// Creates the parser; `None` if the option `think` is off. `unopened`: the template may have opened the block.
-    /// `calls`: possible beginnings of a call, which end reasoning.
-    pub(super) fn of(options: &Options, unopened: bool, calls: &Arc<Starts>) -> Option<Self> {
+    /// `calls`: possible beginnings of a call, which end reasoning. `may_be_plain`: the model may write `<think>` instead
+    /// of its family's tag.
+    pub(super) fn of(
+        options: &Options,
+        unopened: bool,
+        calls: &Arc<Starts>,
+        may_be_plain: bool,
+    ) -> Option<Self> {
         if options.mode == ThinkMode::Off {
             return None;
         }
         // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
         let option = std::iter::once(options.tool_start.as_str());
-        let ends = std::iter::once(options.end.as_str())
+        let [plain_start, plain_end] = PLAIN.map(|tag| {
+            let is_other = may_be_plain && options.start != PLAIN[0];
+            if is_other { tag } else { "" }
+        });
+        let ends = [options.end.as_str(), plain_end]
+            .into_iter()
             .chain(calls.markers_that_end_reasoning())
             .chain(option);
         let state = if options.mode == ThinkMode::Anywhere {
@@ -74,7 +94,8 @@ impl Think {
         };
         Some(Self {
             mode: options.mode,
-            start: options.start.as_str().into(),
+            start_tags: [options.start.as_str().into(), plain_start.into()],
+            is_plain: false,
             starts: Markers::new([options.start.as_str()]),
             ends: Markers::new(ends),
             calls: Arc::clone(calls),
@@ -119,18 +140,26 @@ impl Think {
         if end.is_some_and(|end| {
             !text
                 .get(..end)
-                .is_some_and(|before| before.contains(&*self.start))
+                .is_some_and(|before| before.contains(self.start()))
         }) {
             self.state = ThinkState::Inside { blank: true };
         }
         let ends = || matches!(self.end_in(text, true), MarkerMatch::At { .. });
-        let is_marked = || text.contains(&*self.start) || ends();
+        let [expected, plain] = &self.start_tags;
+        let has_plain = !plain.is_empty() && text.contains(&**plain);
+        let is_marked = || text.contains(&**expected) || has_plain || ends();
         let unthought = self.only_text && self.mode == ThinkMode::Forced && !text.trim().is_empty();
         let unthought = unthought && !is_marked();
         if unthought {
             self.state = ThinkState::After { blank: false };
         }
         unthought
+    }
+
+    /// Returns the start tag of the current or expected block.
+    fn start(&self) -> &str {
+        let [expected, plain] = &self.start_tags;
+        if self.is_plain { plain } else { expected }
     }
 
     /// Returns how a text without any possible marker passes this parser; `None` if it has to be parsed.
@@ -225,13 +254,20 @@ impl Think {
     /// block begins here in any case.
     fn before(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
-        if begun.starts_with(&*self.start) {
-            self.state = ThinkState::Opened;
-            emit(Piece::Recognised(Rule::Think));
-            return Some(text.len() - begun.len() + self.start.len());
-        }
-        if self.start.starts_with(begun) {
-            return None;
+        let found = if self.start().is_empty() {
+            MarkerMatch::At { at: 0, marker: 0 }
+        } else {
+            match_start(begun, &self.start_tags)
+        };
+        match found {
+            MarkerMatch::At { marker, .. } => {
+                self.is_plain = marker > 0;
+                self.state = ThinkState::Opened;
+                emit(Piece::Recognised(Rule::Think));
+                return Some(text.len() - begun.len() + self.start().len());
+            }
+            MarkerMatch::Partial(_) => return None,
+            MarkerMatch::Nowhere => {}
         }
         let forced = self.mode == ThinkMode::Forced;
         if forced {
@@ -248,8 +284,9 @@ impl Think {
     /// Removes a repeated start tag. White space after the tag is reasoning, unless the option `trim` is set.
     fn opened(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
-        let repeated = !self.start.is_empty() && begun.starts_with(&*self.start);
-        if !repeated && !self.start.starts_with(begun) {
+        let start = self.start();
+        let repeated = !start.is_empty() && begun.starts_with(start);
+        if !repeated && !start.starts_with(begun) {
             self.state = ThinkState::Inside { blank: true };
             return Some(0);
         }
@@ -257,7 +294,7 @@ impl Think {
         if blank > 0 && !self.trim {
             emit(Piece::Reasoning(text.get(..blank)?));
         }
-        let read = blank + if repeated { self.start.len() } else { 0 };
+        let read = blank + if repeated { self.start().len() } else { 0 };
         Some(read).filter(|read| *read > 0)
     }
 
@@ -270,7 +307,8 @@ impl Think {
         self.reason(text.get(..at)?, true, emit);
         self.state = ThinkState::After { blank: true };
         // The call marker stays in the text: the call parser needs it.
-        Some(at + if marker == 0 { self.ends.len(0) } else { 0 })
+        let is_tag = marker < END_TAGS;
+        Some(at + if is_tag { self.ends.len(marker) } else { 0 })
     }
 
     /// Finds the first marker in the text that ends a block. A marker whose call is still undecided counts as a
@@ -302,12 +340,13 @@ impl Think {
     /// Decides if the marker at the beginning of `text` ends a block; `None` if more text is needed. A call counts
     /// only if it is recognised before the next end tag: else the model mentions it inside its reasoning.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
-        let Some(start) = marker
-            .checked_sub(1)
-            .filter(|start| *start < self.calls.len())
-        else {
+        if marker < END_TAGS {
+            return Some(marker == 0 || self.is_plain);
+        }
+        let start = marker - END_TAGS;
+        if start >= self.calls.len() {
             return Some(true);
-        };
+        }
         let is_call = self.calls.begins(text, start, last);
         if is_call == Some(false) || self.ends.len(0) == 0 {
             return is_call;
@@ -334,7 +373,7 @@ impl Think {
         if let MarkerMatch::At { .. } = found {
             self.state = ThinkState::Inside { blank: true };
             emit(Piece::Recognised(Rule::Think));
-            return Some(before + self.start.len());
+            return Some(before + self.start().len());
         }
         Some(before).filter(|read| *read > 0)
     }

@@ -4,6 +4,7 @@
 //! Never: text of an answer.
 
 use super::family::{BlockOpening, Family};
+use super::names;
 
 /// Kinds of unparsed output seen in an answer, kept to warn operators about missing engine flags.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +38,7 @@ impl Unparsed {
             ..UnparsedKinds::default()
         };
         Self {
-            family: Family::of_model(model),
+            family: names::of_model(model),
             found,
         }
     }
@@ -49,9 +50,7 @@ impl Unparsed {
 
     /// Returns true if the family's chat template opens the block of reasoning, so that the text lacks its first tag.
     pub fn opens_reasoning(&self) -> bool {
-        self.family
-            .think
-            .is_some_and(|tags| tags.opened == BlockOpening::Always)
+        self.family.think.opened == BlockOpening::Always
     }
 
     /// Returns true if `other` is of the same family and covers everything found here, so that a second warning

@@ -5,7 +5,9 @@
 //! changes the text, or looks at more of it.
 
 use super::Undecided;
-use super::family::{FAMILIES, Family, GPT_OSS};
+use super::families::{FAMILIES, GPT_OSS};
+use super::family::Family;
+use super::names;
 use crate::json::Text;
 use std::sync::LazyLock;
 
@@ -41,7 +43,7 @@ pub struct Unread {
 static MARKS: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
     let tags = FAMILIES
         .iter()
-        .filter_map(|family| family.think)
+        .map(|family| family.think)
         .flat_map(|tags| [tags.start, tags.end]);
     let calls = FAMILIES
         .iter()
@@ -154,7 +156,7 @@ impl Unread {
     fn family(self, model: &str) -> &'static Family {
         match self.kind {
             Kind::Harmony => &GPT_OSS,
-            _ => Family::of_model(model),
+            _ => names::of_model(model),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::arguments::Arguments;
 use super::options::RepairArguments;
 use super::rule::Rule;
 use crate::json::Text;
-pub(super) use marks::Tail;
+pub(super) use marks::{MARKS, Tail};
 
 /// Limit on held arguments in bytes, for one call of a text or all calls of a choice. Longer ones pass as they come.
 pub(super) const MAX_HELD: usize = 512 << 10;

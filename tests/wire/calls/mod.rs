@@ -3,6 +3,7 @@
 
 mod engines;
 mod held;
+mod reported;
 mod runs;
 mod think;
 mod unthinking;
@@ -145,6 +146,13 @@ fn text() -> impl Strategy<Value = String> {
         "null",
         "&lt;",
         "\t",
+        "</parameter>.",
+        "</arg_value>.",
+        "</function>.",
+        "</tool_call>.",
+        "</invoke>.",
+        "<parameter=x>.",
+        "<function=f>.",
     ]);
     prop::collection::vec(parts, 0..12)
         .prop_map(|parts| parts.concat())
@@ -207,10 +215,11 @@ fn meant(calls: &[(String, String)]) -> Vec<Call> {
 
 /// Returns the tag that ends reasoning, for families whose templates have opened it.
 fn opened(parser: &str) -> &'static str {
-    if ["olmo3", "minimax_m2", "step3", "glm47"].contains(&parser) {
-        "</think>"
-    } else {
-        ""
+    match parser {
+        "olmo3" | "minimax_m2" | "step3" | "glm47" | "mimo" | "deepseek_v41" | "gigachat35"
+        | "hy_v4" | "iquest_q1" => "</think>",
+        "plamo3" => "<|plamo:end_think:plamo|>",
+        _ => "",
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 pub type Call = (String, Map<String, Value>);
 
 /// Names of the formats in these tests, each with the parser that reads it.
-pub const FORMATS: [(&str, &str); 34] = [
+pub const FORMATS: [(&str, &str); 45] = [
     ("hermes", "hermes"),
     ("hermes", "qwen3"),
     ("qwen3_coder", "qwen3"),
@@ -40,6 +40,17 @@ pub const FORMATS: [(&str, &str); 34] = [
     ("hy_v3", "hy_v3"),
     ("cohere", "cohere_command3"),
     ("cohere", "cohere_command4"),
+    ("qwen3_coder", "hermes"),
+    ("hermes", "qwen3_coder"),
+    ("glm45", "qwen3"),
+    ("mimo", "mimo"),
+    ("deepseek_v41", "deepseek_v41"),
+    ("gigachat35", "gigachat35"),
+    ("hy_v4", "hy_v4"),
+    ("iquest_q1", "iquest_q1"),
+    ("dots", "dots"),
+    ("longcat", "longcat"),
+    ("plamo3", "plamo3"),
 ];
 
 /// Returns true for formats that must be alone, because only their beginning identifies them.
@@ -155,11 +166,18 @@ pub fn written(format: &str, calls: &[Call]) -> String {
         }
         "mistral_bare" => each(&|(name, all)| format!("[TOOL_CALLS]{name}{}", json(all))).concat(),
         "deepseek_v3" | "deepseek_v31" | "kimi_k2" => named(format, calls),
-        "qwen3_coder" | "glm45" | "hy_v3" | "minimax_m2" | "minimax_m3" | "seed_oss" | "step3" => {
-            in_tags(format, calls)
-        }
-        "deepseek_v32" => dsml("function_calls", calls),
-        "deepseek_v4" => dsml("tool_calls", calls),
+        "qwen3_coder" | "mimo" | "glm45" | "hy_v3" | "minimax_m2" | "dots" | "minimax_m3"
+        | "seed_oss" | "step3" => in_tags(format, calls),
+        "hy_v4" => format!(
+            "<tool_calls>{}</tool_calls>",
+            each(&|call| unbroken("tool_call", call)).concat()
+        ),
+        "iquest_q1" => each(&|call| unbroken("iquest_tool_call", call)).join("\n"),
+        "deepseek_v32" => typed("｜DSML｜", "function_calls", calls),
+        "deepseek_v4" => typed("｜DSML｜", "tool_calls", calls),
+        "deepseek_v41" => typed("｜DSML｜ ", "calls", calls),
+        "gigachat35" => typed("｜GCML｜", "tool_calls", calls),
+        "plamo3" => plamo(calls),
         "pythonic" => format!("[{}]", each(&python_call).join(", ")),
         "llama4" => format!(
             "<|python_start|>[{}]<|python_end|>",
@@ -190,6 +208,13 @@ fn objects(format: &str, calls: &[Call]) -> String {
             each(&|call| format!("<tool_call>\n{}\n</tool_call>", object("arguments", call)))
                 .join("\n")
         }
+        "longcat" => each(&|call| {
+            format!(
+                "<longcat_tool_call>\n{}\n</longcat_tool_call>",
+                object("arguments", call)
+            )
+        })
+        .join("\n"),
         "llama3_json" => each(&|call| object("parameters", call)).join("; "),
         "python_tag" => format!(
             "<|python_tag|>{}",
@@ -273,6 +298,16 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
             format!("<tool_call>\n{inner}</function>\n</tool_call>")
         })
         .join("\n"),
+        "mimo" => each(&|call| {
+            let inner = tagged(
+                ("<function=", ">\n"),
+                ("<parameter=", ">"),
+                ("", "</parameter>\n"),
+                call,
+            );
+            format!("<tool_call>\n{inner}</function>\n</tool_call>")
+        })
+        .join("\n"),
         "glm45" => each(&|call| {
             let inner = tagged(
                 ("", "\n"),
@@ -296,7 +331,12 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
             };
             format!("<tool_calls>\n{}</tool_calls>", each(&call).concat())
         }
-        "minimax_m2" => {
+        "minimax_m2" | "dots" => {
+            let section = if format == "dots" {
+                "dots_function_call"
+            } else {
+                "minimax:tool_call"
+            };
             let call = |call: &Call| {
                 let key = ("<parameter name=\"", "\">");
                 tagged(
@@ -306,10 +346,7 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
                     call,
                 ) + "</invoke>"
             };
-            format!(
-                "<minimax:tool_call>\n{}\n</minimax:tool_call>",
-                each(&call).join("\n")
-            )
+            format!("<{section}>\n{}\n</{section}>", each(&call).join("\n"))
         }
         "minimax_m3" => {
             let call = |(name, all): &Call| {
@@ -352,20 +389,51 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
     }
 }
 
-fn dsml(section: &str, calls: &[Call]) -> String {
+/// Writes a call in a tag, without line breaks.
+fn unbroken(tag: &str, call: &Call) -> String {
+    let inner = tagged(
+        ("", ""),
+        ("<arg_key>", "</arg_key>"),
+        ("<arg_value>", "</arg_value>"),
+        call,
+    );
+    format!("<{tag}>{inner}</{tag}>")
+}
+
+fn plamo(calls: &[Call]) -> String {
+    let tag = |end: &str, name: &str| format!("<|plamo:{end}_{name}:plamo|>");
+    let call = |(name, all): &Call| {
+        [
+            tag("begin", "tool_request"),
+            tag("begin", "tool_name"),
+            name.clone(),
+            tag("end", "tool_name"),
+            tag("begin", "tool_arguments"),
+            format!("<|plamo:constrain|>json<|plamo:msg|>{}", json(all)),
+            tag("end", "tool_arguments"),
+            tag("end", "tool_request"),
+        ]
+        .concat()
+    };
+    let all: String = calls.iter().map(call).collect();
+    tag("begin", "tool_requests") + &all + &tag("end", "tool_requests")
+}
+
+/// Writes calls in tags that begin with a word, whose parameters tell if they are strings.
+fn typed(word: &str, section: &str, calls: &[Call]) -> String {
     let call = |(name, all): &Call| {
         let all = all.iter().map(|(k, v)| {
             let text = v.is_string();
             format!(
-                "<｜DSML｜parameter name=\"{k}\" string=\"{text}\">{}</｜DSML｜parameter>\n",
+                "<{word}parameter name=\"{k}\" string=\"{text}\">{}</{word}parameter>\n",
                 plain(v)
             )
         });
         format!(
-            "<｜DSML｜invoke name=\"{name}\">\n{}</｜DSML｜invoke>\n",
+            "<{word}invoke name=\"{name}\">\n{}</{word}invoke>\n",
             all.collect::<String>()
         )
     };
     let all: String = calls.iter().map(call).collect();
-    format!("<｜DSML｜{section}>\n{all}</｜DSML｜{section}>")
+    format!("<{word}{section}>\n{all}</{word}{section}>")
 }

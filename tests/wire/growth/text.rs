@@ -137,6 +137,48 @@ fn calls() {
     grow_evenly(forms.collect());
 }
 
+/// Values that contain tags, each of which may end the value.
+#[test]
+fn tags_in_values() {
+    let value = |parameter: &str, name: &str, before: &str, piece: &str, after: &str| {
+        let before = format!("<tool_call>\n<function=f>\n<parameter={parameter}>\n{before}");
+        let after = format!("{after}\n</parameter>\n</function>\n</tool_call>");
+        Form {
+            shows: CALL,
+            ..of_text(
+                name,
+                json!({"parser": "qwen3_coder"}),
+                &before,
+                piece,
+                &after,
+            )
+        }
+    };
+    let quoted = "<function=f>\n<parameter=text>\n1\n</parameter>\n</function>\n";
+    let text = |name: &str, piece: &str| value("text", name, "a", piece, ".");
+    grow_evenly(vec![
+        text("closing tags in text", "</parameter> here "),
+        text("closing tags of a call in text", "</function>"),
+        text(
+            "all closing tags in text",
+            "</parameter></function></tool_call ",
+        ),
+        text("keys in text", "<parameter=other> here "),
+        text(
+            "beginnings of calls in text",
+            "<function=f>\n<parameter=text>\n",
+        ),
+        text("quoted calls in text", quoted),
+        value(
+            "list",
+            "closing tags in a list",
+            "[\"",
+            "x]</parameter>",
+            "\"]",
+        ),
+    ]);
+}
+
 /// Text that is held until more of it has come: the beginning of a marker, and a candidate for a call.
 #[test]
 fn held_text() {

@@ -4,7 +4,7 @@ use super::json::JsonForm;
 use super::literal::LiteralForm;
 use super::named::NamedForm;
 use super::notation::Quotes;
-use super::tagged::{Keys, TaggedForm};
+use super::tagged_form::{Keys, TaggedForm};
 
 /// Format for calls: the markers they begin with, and the grammars that may follow.
 #[derive(Debug)]
@@ -26,6 +26,23 @@ pub(in crate::wire::parse) enum Form {
     Named(NamedForm),
     Tagged(TaggedForm),
     Literal(LiteralForm),
+}
+
+impl Form {
+    /// Returns the markers that end a value, a call or a section; none of them is empty.
+    pub(in crate::wire::parse) fn ends(&self) -> Vec<&'static str> {
+        let mut all = match self {
+            Self::Json(form) => vec![form.end],
+            Self::Named(form) => vec![form.end, form.close],
+            Self::Tagged(form) if form.keys == Keys::Elements => {
+                [&[form.end], form.closes].concat()
+            }
+            Self::Tagged(form) => [&[form.value.1, form.end], form.closes].concat(),
+            Self::Literal(form) => vec![form.end],
+        };
+        all.retain(|mark| !mark.is_empty());
+        all
+    }
 }
 
 const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Format {
@@ -58,7 +75,6 @@ const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     closes: &["</tool_call>"],
     keys: Keys::Plain,
     lines: true,
-    unclosed: true,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -70,37 +86,15 @@ const GLM_FORM: TaggedForm = TaggedForm {
     closes: &[],
     keys: Keys::Plain,
     lines: false,
-    unclosed: false,
 };
 
-/// Format `<tool_call>{"name", "arguments"}</tool_call>`.
-pub(in crate::wire::parse) static HERMES: Format =
-    marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
+const TOOL_CALL_STARTS: &[&str] = &["<tool_call>", "<function="];
 
-/// Format `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which models sometimes
-/// omit.
-pub(in crate::wire::parse) static QWEN3_CODER: Format = marked(
-    &["<tool_call>", "<function="],
-    &[Form::Tagged(QWEN3_CODER_FORM)],
-);
-
-/// Format like [`GLM`] inside a section, with a marker after the name.
-pub(in crate::wire::parse) static HY: Format = marked(
-    &["<tool_calls>", "<tool_call>"],
-    &[Form::Tagged(TaggedForm {
-        opens: &["<tool_calls>"],
-        name: ("<tool_call>", "<tool_sep>"),
-        closes: &["</tool_calls>"],
-        ..GLM_FORM
-    })],
-);
-
-/// Format `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
-pub(in crate::wire::parse) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM)]);
-
-/// Union of the formats that use `<tool_call>`, for models of which only that marker is known.
+/// What models write in `<tool_call>`: an object with `name` and `arguments`;
+/// `<function=NAME><parameter=KEY>value</parameter></function>`, at times without the outer tag; or
+/// `NAME<arg_key>k</arg_key><arg_value>v</arg_value>`. The first character tells which.
 pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
-    &["<tool_call>", "<function="],
+    TOOL_CALL_STARTS,
     &[
         Form::Json(TAGGED_JSON),
         Form::Tagged(QWEN3_CODER_FORM),
@@ -108,19 +102,81 @@ pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
     ],
 );
 
+/// Format like [`TOOL_CALL`] whose values have no line break of their own at their ends.
+pub(in crate::wire::parse) static MIMO: Format = marked(
+    TOOL_CALL_STARTS,
+    &[
+        Form::Json(TAGGED_JSON),
+        Form::Tagged(TaggedForm {
+            lines: false,
+            ..QWEN3_CODER_FORM
+        }),
+    ],
+);
+
+const HY_FORM: TaggedForm = TaggedForm {
+    opens: &["<tool_calls>"],
+    name: ("<tool_call>", "<tool_sep>"),
+    closes: &["</tool_calls>"],
+    ..GLM_FORM
+};
+
+/// Format of Hy 3, with a marker after the name, and of Hy 4, without.
+pub(in crate::wire::parse) static HY: Format = marked(
+    &["<tool_calls>", "<tool_call>"],
+    &[
+        Form::Tagged(HY_FORM),
+        Form::Tagged(TaggedForm {
+            name: ("<tool_call>", "\n"),
+            ..HY_FORM
+        }),
+    ],
+);
+
+pub(in crate::wire::parse) static IQUEST: Format = marked(
+    &["<iquest_tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        name: ("<iquest_tool_call>", "\n"),
+        end: "</iquest_tool_call>",
+        ..GLM_FORM
+    })],
+);
+
+const MINIMAX_FORM: TaggedForm = TaggedForm {
+    opens: &["<minimax:tool_call>"],
+    name: ("<invoke name=\"", "\">"),
+    end: "</invoke>",
+    key: ("<parameter name=\"", "\">"),
+    value: ("", "</parameter>"),
+    closes: &["</minimax:tool_call>"],
+    keys: Keys::Plain,
+    lines: true,
+};
+
+/// Format of MiniMax M2, whose models also write single quotes.
 pub(in crate::wire::parse) static MINIMAX: Format = marked(
     &["<minimax:tool_call>"],
-    &[Form::Tagged(TaggedForm {
-        opens: &["<minimax:tool_call>"],
-        name: ("<invoke name=\"", "\">"),
-        end: "</invoke>",
-        key: ("<parameter name=\"", "\">"),
-        value: ("", "</parameter>"),
-        closes: &["</minimax:tool_call>"],
-        keys: Keys::Plain,
-        lines: true,
-        unclosed: false,
-    })],
+    &[
+        Form::Tagged(MINIMAX_FORM),
+        Form::Tagged(TaggedForm {
+            name: ("<invoke name='", "'>"),
+            key: ("<parameter name='", "'>"),
+            ..MINIMAX_FORM
+        }),
+    ],
+);
+
+/// Format of dots: like [`MINIMAX`], or an object.
+pub(in crate::wire::parse) static DOTS: Format = marked(
+    &["<dots_function_call>"],
+    &[
+        Form::Tagged(TaggedForm {
+            opens: &["<dots_function_call>"],
+            closes: &["</dots_function_call>"],
+            ..MINIMAX_FORM
+        }),
+        Form::Json(objects("</dots_function_call>")),
+    ],
 );
 
 /// Format like [`MINIMAX`], with a token before each tag and with tags named after the parameters.
@@ -135,34 +191,61 @@ pub(in crate::wire::parse) static MINIMAX_M3: Format = marked(
         closes: &["]<]minimax[>[</tool_call>"],
         keys: Keys::Elements,
         lines: false,
-        unclosed: false,
     })],
 );
 
-const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -> TaggedForm {
-    TaggedForm {
-        opens,
-        name: ("<｜DSML｜invoke name=\"", "\">"),
-        end: "</｜DSML｜invoke>",
-        key: ("<｜DSML｜parameter name=\"", "\">"),
-        value: ("", "</｜DSML｜parameter>"),
-        closes,
-        keys: Keys::Typed,
-        lines: false,
-        unclosed: false,
-    }
+/// Returns the form whose tags have this word, in sections with these names.
+macro_rules! typed {
+    ($word:literal: $($section:literal),*) => {
+        TaggedForm {
+            opens: &[$(concat!("<", $word, $section, ">")),*],
+            name: (concat!("<", $word, "invoke name=\""), "\">"),
+            end: concat!("</", $word, "invoke>"),
+            key: (concat!("<", $word, "parameter name=\""), "\">"),
+            value: ("", concat!("</", $word, "parameter>")),
+            closes: &[$(concat!("</", $word, $section, ">")),*],
+            keys: Keys::Typed,
+            lines: false,
+        }
+    };
 }
 
-/// Format of DeepSeek V3.2 and V4, whose outer tag differs.
+/// Format of DeepSeek V3.2 and V4, whose outer tag differs and is at times missing. The other bars are slips of
+/// models.
 pub(in crate::wire::parse) static DSML: Format = marked(
-    &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
     &[
-        Form::Tagged(dsml(
-            &["<｜DSML｜function_calls>"],
-            &["</｜DSML｜function_calls>"],
-        )),
-        Form::Tagged(dsml(&["<｜DSML｜tool_calls>"], &["</｜DSML｜tool_calls>"])),
+        "<｜DSML｜function_calls>",
+        "<｜DSML｜tool_calls>",
+        "<｜DSML｜invoke name=\"",
+        "<|DSML|tool_calls>",
+        "<｜｜DSML｜｜tool_calls>",
     ],
+    &[
+        Form::Tagged(typed!("｜DSML｜": "function_calls", "tool_calls")),
+        Form::Tagged(typed!("|DSML|": "tool_calls")),
+        Form::Tagged(typed!("｜｜DSML｜｜": "tool_calls")),
+    ],
+);
+
+/// Format of DeepSeek V4.1: like [`DSML`], with a space before each word.
+pub(in crate::wire::parse) static DSML_SPACED: Format = marked(
+    &["<｜DSML｜ calls>", "<｜DSML｜ invoke name=\""],
+    &[Form::Tagged(typed!("｜DSML｜ ": "calls"))],
+);
+
+pub(in crate::wire::parse) static GIGACHAT35: Format = marked(
+    &["<｜GCML｜tool_calls>"],
+    &[Form::Tagged(typed!("｜GCML｜": "tool_calls"))],
+);
+
+/// Format of GigaChat 3: one object after a token, or after the words that the token replaced.
+pub(in crate::wire::parse) static GIGACHAT3: Format = marked(
+    &[
+        "<|function_call|>",
+        "function call<|role_sep|>\n",
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+    ],
+    &[Form::Json(objects(""))],
 );
 
 const DEEPSEEK_FORM: NamedForm = NamedForm {
@@ -275,7 +358,34 @@ pub(in crate::wire::parse) static COHERE: Format = marked(
     })],
 );
 
-pub(in crate::wire::parse) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
+pub(in crate::wire::parse) static PHI4: Format = marked(
+    &["functools", "<|tool_call|>"],
+    &[Form::Json(objects("<|/tool_call|>"))],
+);
+
+pub(in crate::wire::parse) static LONGCAT: Format = marked(
+    &["<longcat_tool_call>"],
+    &[Form::Json(objects("</longcat_tool_call>"))],
+);
+
+pub(in crate::wire::parse) static PLAMO3: Format = marked(
+    &[
+        "<|plamo:begin_tool_requests:plamo|>",
+        "<|plamo:begin_tool_request:plamo|>",
+    ],
+    &[Form::Named(NamedForm {
+        section: "<|plamo:begin_tool_requests:plamo|>",
+        call: "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>",
+        prefix: "",
+        separator: "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>",
+        id: "",
+        numbered: false,
+        brace: false,
+        fenced: false,
+        end: "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>",
+        close: "<|plamo:end_tool_requests:plamo|>",
+    })],
+);
 
 /// List of objects, with or without a fenced block around it.
 pub(in crate::wire::parse) static XLAM: Format = Format {
@@ -308,7 +418,6 @@ pub(in crate::wire::parse) static STEP3: Format = marked(
         closes: &["<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
         keys: Keys::Plain,
         lines: false,
-        unclosed: false,
     })],
 );
 
@@ -327,7 +436,10 @@ pub(in crate::wire::parse) static PYTHONIC: Format = Format {
     starts: &["<|python_start|>"],
     fences: &[],
     bare: "[",
-    forms: &[Form::Literal(python("<|python_end|>"))],
+    forms: &[
+        Form::Literal(python("<|python_end|>")),
+        Form::Json(objects("<|python_end|>")),
+    ],
 };
 
 /// Format of OLMo 3: Python calls, one on each line.

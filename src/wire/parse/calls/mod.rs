@@ -19,15 +19,18 @@ mod notation;
 mod section;
 mod start;
 mod tagged;
+mod tagged_form;
 mod value;
+mod value_end;
 
 use super::held::Held;
-use super::marker::{MarkerMatch, Markers};
+use super::marker::{MarkerMatch, Markers, match_start};
 use super::{Emit, Piece};
 use crate::wire::options::RepairArguments;
 use crate::wire::tools::Tools;
+use format::Format;
 use section::Section;
-use start::Candidate;
+use start::{Candidate, ends};
 use std::sync::Arc;
 
 pub(super) use start::Starts;
@@ -99,8 +102,9 @@ trait Grammar: std::fmt::Debug + Send {
 #[derive(Debug)]
 pub(super) struct Calls {
     starts: Arc<Starts>,
-    /// Start markers of calls, by their index in `starts`, followed by the markers that end a turn.
+    /// Start markers of calls, by their index in `starts`, followed by `stray_ends`.
     markers: Markers,
+    stray_ends: Arc<StrayEnds>,
     state: CallsState,
     held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
@@ -111,6 +115,35 @@ pub(super) struct Calls {
     parsed_length: usize,
     /// Number of calls that are text because of their arguments.
     rejected: usize,
+}
+
+/// Ends that are removed where they end nothing: all of them before the first word and after a call, those of turns also
+/// at the end of the text.
+#[derive(Debug, Default)]
+pub(super) struct StrayEnds {
+    /// Ends of turns, then those of reasoning and of calls.
+    ends: Vec<&'static str>,
+    /// Number of ends of turns.
+    turns: usize,
+}
+
+/// Limit in bytes on the ends of turns, and the white space around them, that are held until the text ends.
+const MOST_HELD: usize = 1 << 10;
+
+impl StrayEnds {
+    /// Collects the ends of turns, of reasoning, and of calls in these formats. Words cannot be stray ends.
+    pub(super) fn of(
+        turns: &[&'static str],
+        close: &'static str,
+        formats: &[&'static Format],
+    ) -> Self {
+        let mut ends = [turns, &[close], &*ends(formats)].concat();
+        ends.retain(|end| !end.starts_with(char::is_alphanumeric));
+        Self {
+            ends,
+            turns: turns.len(),
+        }
+    }
 }
 
 /// Limit on the calls of a text that are rejected for their arguments, after which no more are looked for: each may read
@@ -131,18 +164,18 @@ enum CallsState {
 }
 
 impl Calls {
-    /// Creates the parser; `None` if there is nothing to look for. `turns`: markers that end a turn and are removed
-    /// at the end.
+    /// Creates the parser; `None` if there is nothing to look for.
     pub(super) fn of(
         starts: &Arc<Starts>,
-        turns: &'static [&'static str],
+        stray_ends: &Arc<StrayEnds>,
         repair: RepairArguments,
     ) -> Option<Self> {
-        let is_needed = starts.len() > 0 || !turns.is_empty();
-        let markers = Markers::new(starts.markers().chain(turns.iter().copied()));
+        let is_needed = starts.len() > 0 || !stray_ends.ends.is_empty();
+        let other = stray_ends.ends.iter().copied();
         is_needed.then(|| Self {
             starts: Arc::clone(starts),
-            markers,
+            markers: Markers::new(starts.markers().chain(other)),
+            stray_ends: Arc::clone(stray_ends),
             state: CallsState::Beginning,
             held: Held::default(),
             blank: String::new(),
@@ -327,8 +360,17 @@ impl Calls {
 
     /// Checks the first word of the text, because some formats have no start marker.
     fn begin(&mut self, text: &str, last: bool) -> Option<usize> {
-        if text.trim_start().is_empty() && !last {
+        let begun = text.trim_start();
+        if begun.is_empty() && !last {
             return None;
+        }
+        match match_start(begun, &self.stray_ends.ends) {
+            MarkerMatch::At { marker, .. } => {
+                let length = self.stray_ends.ends.get(marker).map_or(0, |end| end.len());
+                return Some(text.len() - begun.len() + length);
+            }
+            MarkerMatch::Partial(_) if !last => return None,
+            _ => {}
         }
         self.state = self
             .starts
@@ -372,7 +414,16 @@ impl Calls {
                 });
                 return Some(before);
             }
-            return self.end_of_turn(text, (before, marker), last, emit);
+            let after = before + self.markers.len(marker);
+            if blank {
+                return Some(after);
+            }
+            if marker < self.starts.len() + self.stray_ends.turns {
+                return self.end_of_turn(text, before, last, emit);
+            }
+            self.state = CallsState::Text;
+            emit_content(text.get(..after)?, emit);
+            return Some(after);
         }
         if blank {
             // White space is emitted together with the text that follows, if any does.
@@ -383,27 +434,43 @@ impl Calls {
         (before > 0).then_some(before)
     }
 
-    /// Handles a marker that ends a turn: it is dropped at the end of the text, and is content before anything else.
+    /// Handles the end of a turn, at byte `before`, after other text: it is removed if only ends of turns follow it, and
+    /// is content before anything else.
     fn end_of_turn(
         &mut self,
         text: &str,
-        (before, marker): (usize, usize),
+        before: usize,
         last: bool,
         emit: Emit<'_>,
     ) -> Option<usize> {
-        let after = before + self.markers.len(marker);
-        let over = text.get(after..)?.trim().is_empty();
-        if over && last {
-            emit_content(text.get(..before)?, emit);
+        let turns = self.stray_ends.ends.get(..self.stray_ends.turns)?;
+        let mut rest = text.get(before..)?;
+        let is_over = loop {
+            match match_start(rest, turns) {
+                _ if rest.is_empty() => break true,
+                MarkerMatch::At { marker, .. } => {
+                    rest = rest.get(turns.get(marker)?.len()..)?.trim_start();
+                }
+                MarkerMatch::Partial(_) if !last => break true,
+                _ => break false,
+            }
+        };
+        let said = text.get(..before)?;
+        if is_over && last {
+            emit_content(said, emit);
             return Some(text.len());
         }
-        if over {
-            emit_content(text.get(..before)?, emit);
+        if is_over && text.len() - before <= MOST_HELD {
+            if !said.is_empty() {
+                self.state = CallsState::Text;
+            }
+            emit_content(said, emit);
             return (before > 0).then_some(before);
         }
         self.state = CallsState::Text;
-        emit_content(text.get(..after)?, emit);
-        Some(after)
+        let read = text.len() - rest.len();
+        emit_content(text.get(..read)?, emit);
+        Some(read)
     }
 }
 

@@ -148,6 +148,17 @@ impl Starts {
     }
 }
 
+/// Returns the markers that end values, calls and sections of these formats.
+pub(super) fn ends(formats: &[&'static Format]) -> Vec<&'static str> {
+    let forms = formats.iter().flat_map(|format| format.forms);
+    let mut all: Vec<_> = forms.flat_map(Form::ends).collect();
+    all.sort_unstable();
+    all.dedup();
+    // A fence also ends other blocks.
+    all.retain(|end| *end != "```");
+    all
+}
+
 /// Collects the starts of calls in these formats. Formats that share a marker share one start.
 fn collect_starts(formats: &[&'static Format]) -> Vec<Start> {
     let mut all: Vec<Start> = Vec::new();

@@ -7,11 +7,13 @@
 //!
 //! Values are plain text; the tool's schema decides their JSON type. A string streams as it arrives. Any other value
 //! is emitted when it is complete: unchanged if it is valid JSON of a type that the schema allows, else as a string.
-//! An unclosed value ends with its call, or at the next key if the format allows that.
+//! An unclosed value ends with its call, or at the next key ([`super::value_end`]).
 
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
+use super::tagged_form::{Keys, TaggedForm};
 use super::value::Arguments;
+use super::value_end::{Call, Found, ValueEnd};
 use super::{Grammar, Notation, Step, Tools, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
@@ -20,52 +22,6 @@ use crate::wire::tools::Types;
 const NAME: usize = 512;
 /// Nesting limit of elements inside elements.
 const DEPTH: usize = 32;
-
-/// Parameters of a tagged format. An empty marker does not occur in the format.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::wire::parse) struct TaggedForm {
-    /// Markers that may precede a call, each at most once.
-    pub(in crate::wire::parse) opens: &'static [&'static str],
-    /// Markers before and after the function name.
-    pub(in crate::wire::parse) name: (&'static str, &'static str),
-    /// Marker that closes a call.
-    pub(in crate::wire::parse) end: &'static str,
-    /// Markers before and after a key.
-    pub(in crate::wire::parse) key: (&'static str, &'static str),
-    /// Markers before and after a value.
-    pub(in crate::wire::parse) value: (&'static str, &'static str),
-    /// Markers that may follow a call; the last of them ends the section.
-    pub(in crate::wire::parse) closes: &'static [&'static str],
-    /// Additional information in a key.
-    pub(in crate::wire::parse) keys: Keys,
-    /// True if a line break at either end of a value is not part of it.
-    pub(in crate::wire::parse) lines: bool,
-    /// True if the next key ends a value that is not closed.
-    pub(in crate::wire::parse) unclosed: bool,
-}
-
-impl TaggedForm {
-    /// Returns the markers that end a value: first the one that closes it, which is removed, then those that stay.
-    fn value_ends(&self, close: &str) -> Markers {
-        let key = if self.unclosed { self.key.0 } else { "" };
-        Markers::new(
-            [close, key, self.end]
-                .into_iter()
-                .chain(self.closes.iter().copied()),
-        )
-    }
-}
-
-/// Syntax of the text between the markers of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wire::parse) enum Keys {
-    /// Key only.
-    Plain,
-    /// `KEY" string="true` or `"false`: the key, and a flag that says if the value is a string.
-    Typed,
-    /// Element name, repeated in the closing tag. A value that is not a string may contain elements itself.
-    Elements,
-}
 
 /// Parser for one section of tagged calls.
 #[derive(Debug)]
@@ -77,9 +33,8 @@ pub(super) struct TaggedGrammar {
     opened: usize,
     /// Function name of the current call; selects the schema of its parameters.
     name: String,
-    /// True if the current call has at least one parameter.
-    some: bool,
-    value_ends: Markers,
+    /// Keys of the current call.
+    given: Vec<String>,
     body_ends: Markers,
 }
 
@@ -103,7 +58,8 @@ struct OpenValue {
     /// True if the value is a string, which streams as it arrives.
     text: bool,
     begun: bool,
-    /// Bytes of the value, kept back until it is complete, in which no marker begins.
+    end: ValueEnd,
+    /// Bytes of the value, kept back until it is complete, that have been searched for its end.
     searched: usize,
 }
 
@@ -115,8 +71,7 @@ impl TaggedGrammar {
             called: false,
             opened: 0,
             name: String::new(),
-            some: false,
-            value_ends: form.value_ends(form.value.1),
+            given: Vec::new(),
             body_ends: Markers::new([form.end]),
         }
     }
@@ -172,7 +127,7 @@ impl TaggedGrammar {
             Some(true) => {}
         }
         self.called = true;
-        self.some = false;
+        self.given.clear();
         name.clone_into(&mut self.name);
         emit(Piece::Call { name, id: None });
         self.state = match rest.trim_start().starts_with('{') {
@@ -231,13 +186,7 @@ impl TaggedGrammar {
         }
         let said = text.get(..at).unwrap_or("").trim();
         let (key, types) = match self.form.keys {
-            Keys::Plain => (said, tools.types(&self.name, said)),
-            Keys::Elements => {
-                self.value_ends = self
-                    .form
-                    .value_ends(&format!("{}{said}>", self.form.value.1));
-                (said, tools.types(&self.name, said))
-            }
+            Keys::Plain | Keys::Elements => (said, tools.types(&self.name, said)),
             Keys::Typed => match said.split_once("\" string=\"") {
                 Some((key, "false")) => (
                     key,
@@ -250,7 +199,7 @@ impl TaggedGrammar {
                 None => (said, tools.types(&self.name, said)),
             },
         };
-        let mut out = String::from(if self.some { ", " } else { "{" });
+        let mut out = String::from(if self.given.is_empty() { "{" } else { ", " });
         out.push_str(&serde_json::to_string(key).unwrap_or_default());
         out.push_str(": ");
         let text = types.is_text();
@@ -258,25 +207,36 @@ impl TaggedGrammar {
             out.push('"');
         }
         emit(Piece::Arguments(&out));
-        self.some = true;
+        self.given.push(key.to_owned());
+        let close = match self.form.keys {
+            Keys::Elements => format!("{}{said}>", self.form.value.1),
+            Keys::Plain | Keys::Typed => self.form.value.1.to_owned(),
+        };
         self.state = TaggedState::Value(OpenValue {
             types,
             text,
             begun: false,
+            end: ValueEnd::new(self.form, &close, self.opened > 0),
             searched: 0,
         });
         Ok(Some(read))
     }
 
     /// Parses and emits a value. Returns the bytes read, and true if the value is complete.
-    fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
+    fn value(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> (usize, bool) {
         let TaggedState::Value(value) = &mut self.state else {
             return (0, false);
         };
-        let (upto, length) = match self.value_ends.find_from(text, value.searched) {
-            MarkerMatch::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
-            MarkerMatch::At { at, .. } => (at, Some(0)),
-            found => (if last { text.len() } else { found.before(text) }, None),
+        let (is_text, types) = (value.text, value.types);
+        let call = Call {
+            tools,
+            name: &self.name,
+            given: &self.given,
+            is_value: &|said| !is_text && json_of(said, types).is_some(),
+        };
+        let (upto, length) = match value.end.find(text, value.searched, last, &call) {
+            Found::End { at, length } => (at, Some(length)),
+            Found::More(upto) => (upto, None),
         };
         let mut said = text.get(..upto).unwrap_or("");
         let begun = value.begun;
@@ -330,7 +290,11 @@ impl TaggedGrammar {
     }
 
     fn close_call(&self, emit: Emit<'_>) {
-        emit(Piece::Arguments(if self.some { "}" } else { "{}" }));
+        emit(Piece::Arguments(if self.given.is_empty() {
+            "{}"
+        } else {
+            "}"
+        }));
     }
 }
 
@@ -345,6 +309,11 @@ fn escaped(text: &str) -> String {
 
 /// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, else as a string.
 fn value_json(text: &str, types: Types) -> String {
+    json_of(text, types).unwrap_or_else(|| serde_json::to_string(text).unwrap_or_default())
+}
+
+/// Returns a value that is valid JSON of a type that the schema allows, else `None`.
+fn json_of(text: &str, types: Types) -> Option<String> {
     let bare = text.trim();
     let spelled = match bare {
         "True" | "TRUE" if types.boolean => "true",
@@ -363,10 +332,7 @@ fn value_json(text: &str, types: Types) -> String {
         }
         _ => false,
     };
-    if fits && Raw::of(spelled).is_some() {
-        return spelled.to_owned();
-    }
-    serde_json::to_string(text).unwrap_or_default()
+    (fits && Raw::of(spelled).is_some()).then(|| spelled.to_owned())
 }
 
 /// Returns the JSON of a value that contains elements: an object, or an array if all are called `item` and the
@@ -535,7 +501,7 @@ impl Grammar for TaggedGrammar {
                 }
             },
             TaggedState::Key => self.key_or_end(text, last, tools, emit),
-            TaggedState::Value(_) => match self.value(text, last, emit) {
+            TaggedState::Value(_) => match self.value(text, last, tools, emit) {
                 (read, true) => {
                     self.state = TaggedState::Key;
                     Ok(read)

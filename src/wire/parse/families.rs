@@ -1,0 +1,716 @@
+//! Model families, as data: a row for each (engines F).
+
+use super::calls::format::{
+    COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA, GEMMA4, GIGACHAT3,
+    GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, KIMI_K2, LFM2, LLAMA3, LONGCAT, MIMO, MINIMAX,
+    MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, SEED, STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
+};
+use super::family::{BlockOpening, Family, Parsers, Special, Tags};
+
+const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
+    Parsers { reasoning, calls }
+}
+
+const fn tags(opened: BlockOpening, start: &'static str, end: &'static str) -> Tags {
+    Tags { opened, start, end }
+}
+
+const fn think(opened: BlockOpening) -> Tags {
+    tags(opened, "<think>", "</think>")
+}
+
+const NONE: Parsers = parsers("", "");
+
+/// Defaults for the fields that a family does not set.
+const PLAIN: Family = Family {
+    names: &[],
+    models: &[],
+    harmony: false,
+    think: think(BlockOpening::Never),
+    answer: ("", ""),
+    calls: &[],
+    special: Special::None,
+    turns: &[],
+    serves_several: false,
+    vllm: NONE,
+    sglang: NONE,
+};
+
+/// Family of gpt-oss. Its markers are all special tokens.
+pub(super) const GPT_OSS: Family = Family {
+    names: &["gpt_oss", "gpt-oss", "openai_gptoss", "openai"],
+    models: &["gpt-oss", "gpt_oss"],
+    harmony: true,
+    special: Special::All,
+    vllm: parsers("openai_gptoss", "openai"),
+    sglang: parsers("gpt-oss", "gpt-oss"),
+    ..PLAIN
+};
+
+/// Fields common to Cohere's Command models.
+const COMMAND: Family = Family {
+    think: tags(
+        BlockOpening::OnRequest,
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+    ),
+    calls: &[&COHERE],
+    special: Special::All,
+    turns: &["<|END_OF_TURN_TOKEN|>"],
+    ..PLAIN
+};
+
+/// Fields common to Qwen's models, and to others that write calls and turns in the same way.
+const QWEN: Family = Family {
+    calls: &[&TOOL_CALL],
+    turns: IM_TURNS,
+    ..PLAIN
+};
+
+/// Fields common to Kimi K2's models.
+const KIMI: Family = Family {
+    think: think(BlockOpening::OnRequest),
+    calls: &[&KIMI_K2],
+    special: Special::Calls,
+    turns: &["<|im_end|>", "[EOS]", "[EOT]"],
+    vllm: parsers("kimi_k2", "kimi_k2"),
+    sglang: parsers("kimi_k2", "kimi_k2"),
+    ..PLAIN
+};
+
+const DEEPSEEK_TURNS: &[&str] = &["<｜end▁of▁sentence｜>"];
+/// Fields common to DeepSeek V4's models.
+const V4: Family = Family {
+    think: think(BlockOpening::OnRequest),
+    calls: &[&DSML],
+    special: Special::Calls,
+    turns: DEEPSEEK_TURNS,
+    vllm: parsers("deepseek_v4", "deepseek_v4"),
+    sglang: parsers("deepseek-v4", "deepseekv4"),
+    ..PLAIN
+};
+const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
+const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
+const GLM_TURNS: &[&str] = &["<|user|>", "<|observation|>", "<|endoftext|>"];
+const GIGACHAT_TURNS: &[&str] = &["<|message_sep|>", "</s>"];
+const GRANITE_TURNS: &[&str] = &["<|end_of_text|>", "<|endoftext|>"];
+
+/// Known families in order of precedence: the first one that fits a model's name is used.
+pub(super) static FAMILIES: &[Family] = &[
+    GPT_OSS,
+    Family {
+        names: &["nemotron_v3", "nemotron_3"],
+        models: &["nemotron-3", "nemotron_3"],
+        think: think(BlockOpening::Always),
+        vllm: parsers("nemotron_v3", "qwen3_coder"),
+        sglang: parsers("nemotron_3", "qwen3_coder"),
+        ..QWEN
+    },
+    // Before `step3`: `step3p5` contains that name.
+    Family {
+        names: &["step3p5"],
+        models: &[
+            "step-3.5", "step3.5", "step3p5", "step-3.7", "step3.7", "step3p7",
+        ],
+        think: think(BlockOpening::Always),
+        vllm: parsers("step3p5", "step3p5"),
+        sglang: parsers("step3p5", "step3p5"),
+        ..QWEN
+    },
+    // Before `qwen3_5`, whose name it contains.
+    Family {
+        names: &["qwen3_5_small"],
+        models: &["qwen3.5-0.8b"],
+        think: think(BlockOpening::OnRequest),
+        vllm: parsers("qwen3", "qwen3_coder"),
+        sglang: parsers("qwen3", "qwen3_coder"),
+        ..QWEN
+    },
+    // Before `qwen3`, whose name it contains.
+    Family {
+        names: &["qwen3_5"],
+        models: &["qwen3.5", "qwen3.6", "qwen3.8"],
+        think: think(BlockOpening::Always),
+        vllm: parsers("qwen3", "qwen3_coder"),
+        sglang: parsers("qwen3", "qwen3_coder"),
+        ..QWEN
+    },
+    // Before `qwen3`, whose name it contains.
+    Family {
+        names: &["qwen3_coder", "qwen3_xml"],
+        models: &["qwen3-coder"],
+        vllm: parsers("", "qwen3_coder"),
+        sglang: parsers("", "qwen3_coder"),
+        ..QWEN
+    },
+    // Before `qwen3`, whose name these models' names contain.
+    Family {
+        names: &["qwen3_thinking", "qwen3-thinking"],
+        models: &["thinking-2507", "qwen3-vl*thinking", "qwen3-next*thinking"],
+        think: think(BlockOpening::Always),
+        vllm: parsers("qwen3", "hermes"),
+        sglang: parsers("qwen3-thinking", "qwen25"),
+        ..QWEN
+    },
+    // Before `qwen3`, whose name these models' names contain.
+    Family {
+        names: &["qwen3_instruct"],
+        models: &["instruct-2507"],
+        vllm: parsers("", "hermes"),
+        sglang: parsers("", "qwen25"),
+        ..QWEN
+    },
+    Family {
+        names: &["qwen3", "qwen3_json"],
+        models: &["qwen3"],
+        serves_several: true,
+        vllm: parsers("qwen3", "hermes"),
+        sglang: parsers("qwen3", "qwen25"),
+        ..QWEN
+    },
+    // Before `deepseek_v4`, whose name it contains.
+    Family {
+        names: &["deepseek_v41", "deepseek-v41", "deepseekv41"],
+        models: &["deepseek-v4.1"],
+        think: think(BlockOpening::Always),
+        calls: &[&DSML_SPACED],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_v41", "deepseek_v41"),
+        sglang: parsers("deepseek-v41", "deepseekv41"),
+        ..PLAIN
+    },
+    // vLLM's template thinks unless it is told not to.
+    Family {
+        names: &["deepseek_v4_thinking"],
+        models: &["deepseek-v4"],
+        think: think(BlockOpening::Always),
+        ..V4
+    },
+    // Chosen only by configuration.
+    Family {
+        names: &["deepseek_v4", "deepseekv4", "deepseek-v4"],
+        ..V4
+    },
+    // Before `deepseek_v3`, whose name it contains.
+    Family {
+        names: &["deepseek_v32", "deepseekv32"],
+        models: &["deepseek-v3.2"],
+        think: think(BlockOpening::OnRequest),
+        calls: &[&DSML],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_v3", "deepseek_v32"),
+        sglang: parsers("deepseek-v3", "deepseekv32"),
+        ..PLAIN
+    },
+    // Before `deepseek_v3`, whose name it contains.
+    Family {
+        names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
+        models: &["deepseek-v3.1"],
+        think: think(BlockOpening::OnRequest),
+        calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_v3", "deepseek_v31"),
+        sglang: parsers("deepseek-v3", "deepseekv31"),
+        ..PLAIN
+    },
+    Family {
+        names: &["deepseek_r1", "deepseek-r1"],
+        models: &["deepseek-r1", "qwq"],
+        think: think(BlockOpening::Always),
+        calls: &[&DEEPSEEK_V3, &TOOL_CALL],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("deepseek_r1", "deepseek_v3"),
+        sglang: parsers("deepseek-r1", "deepseekv3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["deepseek_v3", "deepseekv3"],
+        models: &["deepseek-v3"],
+        calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
+        special: Special::Calls,
+        turns: DEEPSEEK_TURNS,
+        vllm: parsers("", "deepseek_v3"),
+        sglang: parsers("", "deepseekv3"),
+        ..PLAIN
+    },
+    // Before `mistral` and `llama3_json`: names of Hermes models often contain that of their base model.
+    Family {
+        names: &["hermes", "qwen25", "qwen"],
+        models: &["hermes", "openhermes", "qwen2.5", "qwen2"],
+        vllm: parsers("", "hermes"),
+        sglang: parsers("", "hermes"),
+        ..QWEN
+    },
+    Family {
+        names: &["glm47"],
+        models: &["glm-4.7", "glm-5"],
+        think: think(BlockOpening::Always),
+        calls: &[&TOOL_CALL],
+        turns: GLM_TURNS,
+        vllm: parsers("glm45", "glm47"),
+        sglang: parsers("glm45", "glm47"),
+        ..PLAIN
+    },
+    Family {
+        names: &["glm45", "glm"],
+        models: &["glm-4.5", "glm-4.6"],
+        calls: &[&TOOL_CALL],
+        turns: GLM_TURNS,
+        vllm: parsers("glm45", "glm45"),
+        sglang: parsers("glm45", "glm45"),
+        ..PLAIN
+    },
+    // Before `kimi_k2`, whose name these models' names contain.
+    Family {
+        names: &["kimi_k2_thinking"],
+        models: &["kimi-k2-thinking", "kimi-k2.5", "kimi-k2.6"],
+        think: think(BlockOpening::Always),
+        ..KIMI
+    },
+    Family {
+        names: &["kimi_k2"],
+        models: &["kimi-k2"],
+        serves_several: true,
+        ..KIMI
+    },
+    Family {
+        names: &["kimi"],
+        models: &["kimi-vl", "kimi-1.5"],
+        think: tags(BlockOpening::Never, "◁think▷", "◁/think▷"),
+        sglang: parsers("kimi", ""),
+        ..PLAIN
+    },
+    Family {
+        names: &["minimax_m3", "minimax-m3"],
+        models: &["minimax-m3"],
+        think: tags(BlockOpening::OnRequest, "<mm:think>", "</mm:think>"),
+        calls: &[&MINIMAX_M3],
+        special: Special::Calls,
+        turns: &["[e~["],
+        vllm: parsers("minimax_m3", "minimax_m3"),
+        sglang: parsers("minimax-m3", "minimax-m3"),
+        ..PLAIN
+    },
+    Family {
+        names: &[
+            "minimax_m2",
+            "minimax-m2",
+            "minimax",
+            "minimax_m2_append_think",
+            "minimax-append-think",
+        ],
+        models: &["minimax-m2"],
+        think: think(BlockOpening::Always),
+        calls: &[&MINIMAX],
+        turns: &["[e~["],
+        vllm: parsers("minimax_m2", "minimax_m2"),
+        sglang: parsers("minimax", "minimax-m2"),
+        ..PLAIN
+    },
+    Family {
+        names: &["mistral"],
+        models: &["mistral", "magistral", "devstral", "ministral"],
+        think: tags(BlockOpening::Never, "[THINK]", "[/THINK]"),
+        calls: &[&MISTRAL],
+        special: Special::All,
+        turns: &["</s>"],
+        vllm: parsers("mistral", "mistral"),
+        sglang: parsers("mistral", "mistral"),
+        ..PLAIN
+    },
+    Family {
+        names: &["pythonic", "llama4_pythonic"],
+        models: &["llama-4", "llama4"],
+        calls: &[&PYTHONIC, &LLAMA3],
+        special: Special::Calls,
+        turns: LLAMA_TURNS,
+        vllm: parsers("", "llama4_pythonic"),
+        sglang: parsers("", "pythonic"),
+        ..PLAIN
+    },
+    Family {
+        names: &["llama3_json", "llama4_json", "llama3"],
+        models: &["llama-3", "llama3"],
+        calls: &[&LLAMA3],
+        special: Special::Calls,
+        turns: LLAMA_TURNS,
+        vllm: parsers("", "llama3_json"),
+        sglang: parsers("", "llama3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["olmo3"],
+        models: &["olmo-3", "olmo3"],
+        think: think(BlockOpening::Always),
+        calls: &[&OLMO3],
+        vllm: parsers("olmo3", "olmo3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["lfm2"],
+        models: &["lfm2"],
+        calls: &[&LFM2],
+        special: Special::Calls,
+        turns: &["<|im_end|>"],
+        vllm: parsers("", "lfm2"),
+        sglang: parsers("", "lfm2"),
+        ..PLAIN
+    },
+    Family {
+        names: &["gemma4"],
+        models: &["gemma-4", "gemma4"],
+        think: tags(BlockOpening::Never, "<|channel>thought\n", "<channel|>"),
+        calls: &[&GEMMA4],
+        special: Special::All,
+        turns: &["<turn|>", "<eos>"],
+        vllm: parsers("gemma4", "gemma4"),
+        sglang: parsers("gemma4", "gemma4"),
+        ..PLAIN
+    },
+    Family {
+        names: &["functiongemma"],
+        models: &["functiongemma"],
+        calls: &[&FUNCTIONGEMMA],
+        special: Special::Calls,
+        turns: &["<end_of_turn>", "<eos>"],
+        vllm: parsers("", "functiongemma"),
+        ..PLAIN
+    },
+    Family {
+        names: &["internlm", "interns1"],
+        models: &["internlm", "intern-s1"],
+        calls: &[&INTERNLM],
+        special: Special::Calls,
+        turns: IM_TURNS,
+        vllm: parsers("", "internlm"),
+        sglang: parsers("interns1", "interns1"),
+        ..PLAIN
+    },
+    // Before `granite`, whose name it contains.
+    Family {
+        names: &["granite_thinking_parser"],
+        models: &["granite-4.2"],
+        think: think(BlockOpening::Always),
+        calls: &[&TOOL_CALL],
+        special: Special::Calls,
+        turns: GRANITE_TURNS,
+        vllm: parsers("granite_thinking_parser", "qwen3_coder"),
+        sglang: parsers("granite_thinking_parser", "qwen3_coder"),
+        ..PLAIN
+    },
+    Family {
+        names: &["granite", "granite4", "granite-20b-fc"],
+        models: &["granite"],
+        think: tags(
+            BlockOpening::Never,
+            "Here is my thought process:",
+            "Here is my response:",
+        ),
+        calls: &[&GRANITE],
+        special: Special::Calls,
+        turns: GRANITE_TURNS,
+        vllm: parsers("granite", "granite"),
+        ..PLAIN
+    },
+    Family {
+        names: &["apertus2509"],
+        models: &["apertus"],
+        think: tags(BlockOpening::Never, "<|inner_prefix|>", "<|inner_suffix|>"),
+        special: Special::All,
+        turns: &["<|assistant_end|>"],
+        vllm: parsers("", "apertus"),
+        sglang: parsers("apertus2509", "apertus2509"),
+        ..PLAIN
+    },
+    Family {
+        names: &["jamba"],
+        models: &["jamba"],
+        calls: &[&TOOL_CALLS, &MISTRAL],
+        special: Special::Calls,
+        vllm: parsers("", "jamba"),
+        ..PLAIN
+    },
+    Family {
+        names: &["hunyuan_a13b", "hunyuan"],
+        models: &["hunyuan"],
+        answer: ("<answer>", "</answer>"),
+        calls: &[&TOOL_CALLS, &HY],
+        vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
+        sglang: NONE,
+        ..PLAIN
+    },
+    Family {
+        names: &["hy_v3"],
+        models: &["/hy3", "hy3-preview", "hy-v3"],
+        think: think(BlockOpening::OnRequest),
+        calls: &[&HY],
+        special: Special::Calls,
+        vllm: parsers("hy_v3", "hy_v3"),
+        sglang: parsers("hunyuan", "hunyuan"),
+        ..PLAIN
+    },
+    Family {
+        names: &["cohere_command3"],
+        models: &["command-a", "command-r7b"],
+        answer: ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        vllm: parsers("cohere_command3", "cohere_command3"),
+        ..COMMAND
+    },
+    // Chosen only by configuration.
+    Family {
+        names: &["cohere_command4"],
+        answer: ("<|START_TEXT|>", "<|END_TEXT|>"),
+        vllm: parsers("cohere_command4", "cohere_command4"),
+        sglang: parsers("cohere_command4", "cohere_command4"),
+        ..COMMAND
+    },
+    Family {
+        names: &["phi4_mini_json"],
+        models: &["phi-4"],
+        calls: &[&PHI4],
+        vllm: parsers("", "phi4_mini_json"),
+        ..PLAIN
+    },
+    Family {
+        names: &["xlam"],
+        models: &["xlam"],
+        calls: &[&XLAM, &TOOL_CALL],
+        vllm: parsers("", "xlam"),
+        ..PLAIN
+    },
+    Family {
+        names: &["ernie45"],
+        models: &["ernie-4.5"],
+        think: think(BlockOpening::Always),
+        answer: ("<response>", "</response>"),
+        calls: &[&TOOL_CALL],
+        vllm: parsers("ernie45", "ernie45"),
+        ..PLAIN
+    },
+    Family {
+        names: &["seed_oss"],
+        models: &["seed-oss"],
+        think: tags(BlockOpening::Never, "<seed:think>", "</seed:think>"),
+        calls: &[&SEED],
+        turns: &["<seed:eos>"],
+        vllm: parsers("seed_oss", "seed_oss"),
+        ..PLAIN
+    },
+    Family {
+        names: &["step3"],
+        models: &["step3"],
+        think: think(BlockOpening::Always),
+        calls: &[&STEP3],
+        special: Special::Calls,
+        turns: &["<|im_end|>"],
+        vllm: parsers("step3", "step3"),
+        sglang: parsers("step3", "step3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["ling3"],
+        models: &["ling-3", "ling3"],
+        think: think(BlockOpening::Always),
+        calls: &[&TOOL_CALL],
+        turns: &["<|role_end|>"],
+        vllm: parsers("ling3", "ling3"),
+        sglang: parsers("ling3", "ling3"),
+        ..PLAIN
+    },
+    // Before `poolside_v1`, whose name it contains.
+    Family {
+        names: &["poolside_v1_thinking"],
+        models: &["laguna-s"],
+        think: think(BlockOpening::Always),
+        calls: &[&TOOL_CALL],
+        vllm: parsers("poolside_v1", "poolside_v1"),
+        sglang: parsers("poolside_v1", "poolside_v1"),
+        ..PLAIN
+    },
+    Family {
+        names: &["poolside_v1"],
+        models: &["laguna"],
+        think: think(BlockOpening::OnRequest),
+        calls: &[&TOOL_CALL],
+        serves_several: true,
+        vllm: parsers("poolside_v1", "poolside_v1"),
+        sglang: parsers("poolside_v1", "poolside_v1"),
+        ..PLAIN
+    },
+    Family {
+        names: &["hy_v4"],
+        models: &["/hy4", "hy4-", "hy-v4"],
+        think: think(BlockOpening::Always),
+        calls: &[&HY],
+        special: Special::Calls,
+        vllm: parsers("hy_v4", "hy_v4"),
+        sglang: parsers("hunyuan", "hunyuan"),
+        ..PLAIN
+    },
+    // Before `mimo`, whose name it contains.
+    Family {
+        names: &["mimo_thinking"],
+        models: &["mimo-v2.5"],
+        think: think(BlockOpening::Always),
+        calls: &[&MIMO],
+        turns: IM_TURNS,
+        vllm: parsers("mimo", "mimo"),
+        sglang: parsers("mimo", "mimo"),
+        ..PLAIN
+    },
+    Family {
+        names: &["mimo"],
+        models: &["mimo-"],
+        think: think(BlockOpening::OnRequest),
+        serves_several: true,
+        calls: &[&MIMO],
+        turns: IM_TURNS,
+        vllm: parsers("mimo", "mimo"),
+        sglang: parsers("mimo", "mimo"),
+        ..PLAIN
+    },
+    Family {
+        names: &["step5"],
+        models: &["step-5", "step5"],
+        think: think(BlockOpening::Always),
+        vllm: parsers("step5", "step5"),
+        ..QWEN
+    },
+    Family {
+        names: &["nanbeige"],
+        models: &["nanbeige"],
+        think: think(BlockOpening::OnRequest),
+        sglang: parsers("nanbeige", "nanbeige"),
+        ..QWEN
+    },
+    Family {
+        names: &["trinity"],
+        models: &["trinity"],
+        sglang: parsers("", "trinity"),
+        ..QWEN
+    },
+    Family {
+        names: &["spark25"],
+        models: &["spark2_5", "spark2.5", "spark-x2.5"],
+        calls: &[&TOOL_CALL],
+        sglang: parsers("qwen3", "spark25"),
+        ..PLAIN
+    },
+    Family {
+        names: &["iquest_q1"],
+        models: &["iquest-q1"],
+        think: think(BlockOpening::Always),
+        calls: &[&IQUEST],
+        turns: &["<|im_end|>", "<|iquest_end|>"],
+        sglang: parsers("iquest_q1", "iquest_q1"),
+        ..PLAIN
+    },
+    // Before `gigachat3`, whose name it contains.
+    Family {
+        names: &["gigachat35"],
+        models: &["gigachat3.5*reasoning", "gigachat35*reasoning"],
+        think: think(BlockOpening::Always),
+        calls: &[&GIGACHAT35],
+        turns: GIGACHAT_TURNS,
+        sglang: parsers("gigachat35", "gigachat35"),
+        ..PLAIN
+    },
+    Family {
+        names: &["gigachat35_instruct"],
+        models: &["gigachat3.5", "gigachat35"],
+        calls: &[&GIGACHAT35],
+        turns: GIGACHAT_TURNS,
+        sglang: parsers("", "gigachat35"),
+        ..PLAIN
+    },
+    Family {
+        names: &["gigachat3"],
+        models: &["gigachat3"],
+        calls: &[&GIGACHAT3],
+        special: Special::Calls,
+        turns: GIGACHAT_TURNS,
+        vllm: parsers("", "gigachat3"),
+        sglang: parsers("", "gigachat3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["dots"],
+        models: &["dots.llm2", "dots3", "dots-3"],
+        calls: &[&DOTS],
+        vllm: parsers("", "dots"),
+        sglang: parsers("dots", "dots"),
+        ..PLAIN
+    },
+    Family {
+        names: &["longcat"],
+        models: &["longcat"],
+        think: tags(
+            BlockOpening::OnRequest,
+            "<longcat_think>",
+            "</longcat_think>",
+        ),
+        calls: &[&LONGCAT],
+        special: Special::Calls,
+        turns: &["<longcat_s>"],
+        vllm: parsers("", "longcat"),
+        ..PLAIN
+    },
+    Family {
+        names: &["plamo3"],
+        models: &["plamo-3", "plamo3"],
+        think: tags(
+            BlockOpening::Always,
+            "<|plamo:begin_think:plamo|>",
+            "<|plamo:end_think:plamo|>",
+        ),
+        calls: &[&PLAMO3],
+        special: Special::All,
+        turns: &["<|plamo:tag|>"],
+        vllm: parsers("plamo3", "plamo3"),
+        ..PLAIN
+    },
+    Family {
+        names: &["holo2"],
+        models: &["holo2"],
+        think: think(BlockOpening::Always),
+        vllm: parsers("holo2", ""),
+        ..QWEN
+    },
+    Family {
+        names: &["minicpmv"],
+        models: &["minicpm-v", "minicpmv"],
+        think: think(BlockOpening::OnRequest),
+        vllm: parsers("minicpmv", "qwen3_coder"),
+        ..QWEN
+    },
+];
+
+/// Family of unknown models: contains the formats that cannot be confused with each other or with prose.
+pub(super) static UNKNOWN: Family = Family {
+    names: &["auto"],
+    think: think(BlockOpening::Never),
+    calls: &[
+        &TOOL_CALL,
+        &DSML,
+        &DEEPSEEK_V3,
+        &DEEPSEEK_V31,
+        &KIMI_K2,
+        &MISTRAL,
+        &MINIMAX,
+        &INTERNLM,
+        &SEED,
+    ],
+    special: Special::Calls,
+    turns: &[
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<｜end▁of▁sentence｜>",
+        "<end_of_turn>",
+        "<|eot_id|>",
+    ],
+    ..PLAIN
+};
