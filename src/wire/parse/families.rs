@@ -3,7 +3,8 @@
 use super::calls::format::{
     COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA, GEMMA4, GIGACHAT3,
     GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, KIMI_K2, LFM2, LLAMA3, LONGCAT, MIMO, MINIMAX,
-    MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, SEED, STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
+    MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED, STEP3, TOOL_CALL,
+    TOOL_CALLS, XLAM,
 };
 use super::family::{BlockOpening, Family, Parsers, Special, Tags};
 
@@ -62,7 +63,7 @@ const COMMAND: Family = Family {
 
 /// Fields common to Qwen's models, and to others that write calls and turns in the same way.
 const QWEN: Family = Family {
-    calls: &[&TOOL_CALL],
+    calls: &[&QWEN_CALLS],
     turns: IM_TURNS,
     ..PLAIN
 };
@@ -163,6 +164,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3", "qwen3_json"],
         models: &["qwen3"],
+        calls: &[&TOOL_CALL],
         serves_several: true,
         vllm: parsers("qwen3", "hermes"),
         sglang: parsers("qwen3", "qwen25"),
@@ -220,7 +222,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["deepseek_r1", "deepseek-r1"],
         models: &["deepseek-r1", "qwq"],
         think: think(BlockOpening::Always),
-        calls: &[&DEEPSEEK_V3, &TOOL_CALL],
+        calls: &[&DEEPSEEK_V3, &QWEN_CALLS],
         special: Special::Calls,
         turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_r1", "deepseek_v3"),
@@ -240,7 +242,7 @@ pub(super) static FAMILIES: &[Family] = &[
     // Before `mistral` and `llama3_json`: names of Hermes models often contain that of their base model.
     Family {
         names: &["hermes", "qwen25", "qwen"],
-        models: &["hermes", "openhermes", "qwen2.5", "qwen2"],
+        models: &["*hermes", "qwen2.5", "qwen2"],
         vllm: parsers("", "hermes"),
         sglang: parsers("", "hermes"),
         ..QWEN
@@ -395,7 +397,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["granite_thinking_parser"],
         models: &["granite-4.2"],
         think: think(BlockOpening::Always),
-        calls: &[&TOOL_CALL],
+        calls: &[&QWEN_CALLS],
         special: Special::Calls,
         turns: GRANITE_TURNS,
         vllm: parsers("granite_thinking_parser", "qwen3_coder"),
@@ -478,7 +480,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["xlam"],
         models: &["xlam"],
-        calls: &[&XLAM, &TOOL_CALL],
+        calls: &[&XLAM, &QWEN_CALLS],
         vllm: parsers("", "xlam"),
         ..PLAIN
     },
@@ -487,7 +489,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["ernie-4.5"],
         think: think(BlockOpening::Always),
         answer: ("<response>", "</response>"),
-        calls: &[&TOOL_CALL],
+        calls: &[&QWEN_CALLS],
         vllm: parsers("ernie45", "ernie45"),
         ..PLAIN
     },
@@ -575,7 +577,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         names: &["step5"],
-        models: &["step-5", "step5"],
+        models: &["stepfun*step-5", "stepfun*step5"],
         think: think(BlockOpening::Always),
         vllm: parsers("step5", "step5"),
         ..QWEN

@@ -72,15 +72,9 @@ pub(super) struct Parsers {
 }
 
 impl Family {
-    /// Returns true if both families write calls in the same format.
-    pub(super) fn shares_calls(&self, other: &Self) -> bool {
-        let first = |family: &Self| {
-            family
-                .calls
-                .first()
-                .map(|format| std::ptr::from_ref(*format))
-        };
-        first(self).is_some() && first(self) == first(other)
+    /// Returns true if vLLM reads the reasoning of both families with the same parser.
+    pub(super) fn shares_parser(&self, other: &Self) -> bool {
+        !self.vllm.reasoning.is_empty() && self.vllm.reasoning == other.vllm.reasoning
     }
 
     /// Returns the flags with which this engine would have parsed reasoning and calls itself; `None` for other

@@ -1007,6 +1007,7 @@ mod tests {
             "{\"name\":\"x\"}</tool_call>\n<tool_call>{\"name\":\"y\"}</tool_call>\nend",
             "a</tool_call>\n<tool_call>b",
             "begin with <function=g><parameter=x> ok",
+            "T = \"<tool_call>\n<function={name}>\n<parameter={key}>\n{value}\n</parameter>\n</function>\n</tool_call>\"",
             "<list>\n<parameter=x>1</parameter>\n<parameter=y>2</parameter>\n</list>",
             "x = \"\n</parameter>\n\"",
             &quoted,
@@ -1045,7 +1046,8 @@ mod tests {
         let call = "<tool_call>{\"name\": \"g\"}</tool_call>";
         for (text, expected) in [
             ("</think>a", "a"),
-            ("</tool_call>\n</think> a", " a"),
+            ("</think>\n</think> a", " a"),
+            ("</tool_call> ends a call", "</tool_call> ends a call"),
             ("a</tool_call>", "a</tool_call>"),
             ("a</think>", "a</think>"),
             ("a<|im_end|>", "a"),
@@ -1063,6 +1065,13 @@ mod tests {
                 parsed("hermes", text).trim_end_matches('\n'),
                 expected,
                 "{text}"
+            );
+        }
+        for marks in [150, 60] {
+            let text = format!("a{}", "<|im_end|>".repeat(marks));
+            assert_eq!(
+                parsed("hermes", &text).len(),
+                if marks > 102 { 1 + 48 * 10 } else { 1 }
             );
         }
         let held = format!("a<|im_end|>{}", " ".repeat(2000));

@@ -103,6 +103,8 @@ mod tests {
             ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B", "nemotron_v3"),
             ("openai/gpt-oss-120b", "gpt_oss"),
             ("teknium/OpenHermes-2.5-Mistral-7B", "hermes"),
+            ("NousResearch/DeepHermes-3-Llama-3-8B-Preview", "hermes"),
+            ("a/checkpoint-step-5", "auto"),
             ("stepfun-ai/Step-5-Flash", "step5"),
             ("a/checkpoint-step-500", "auto"),
             ("a/sapling-3b", "auto"),

@@ -146,7 +146,7 @@ impl TextFormat {
             Special::Calls => !tools.is_empty(),
             Special::All => true,
         };
-        let opened = match family.serves_several && own_family.shares_calls(family) {
+        let opened = match family.serves_several && own_family.shares_parser(family) {
             true => own_family.think.opened,
             false => family.think.opened,
         };

@@ -216,7 +216,7 @@ fn say_non_empty(text: &str, say: &mut dyn FnMut(&str)) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::calls::format::TOOL_CALL;
+    use super::super::calls::format::QWEN_CALLS;
     use super::*;
     use crate::wire::tools::Tools;
 
@@ -225,7 +225,7 @@ mod tests {
 
     fn read(marks: (&'static str, &'static str), pieces: &[&str]) -> String {
         let tools = Arc::new(Tools::read(r#"[{"function":{"name":"f"}}]"#));
-        let calls = Arc::new(Starts::of(&[&TOOL_CALL], &tools));
+        let calls = Arc::new(Starts::of(&[&QWEN_CALLS], &tools));
         let mut wrapper = AnswerMarkers::of(marks, &calls).unwrap();
         let mut said = String::new();
         pieces

@@ -90,9 +90,15 @@ const GLM_FORM: TaggedForm = TaggedForm {
 
 const TOOL_CALL_STARTS: &[&str] = &["<tool_call>", "<function="];
 
-/// What models write in `<tool_call>`: an object with `name` and `arguments`;
-/// `<function=NAME><parameter=KEY>value</parameter></function>`, at times without the outer tag; or
-/// `NAME<arg_key>k</arg_key><arg_value>v</arg_value>`. The first character tells which.
+/// What Qwen's models write in `<tool_call>`: an object with `name` and `arguments`, or
+/// `<function=NAME><parameter=KEY>value</parameter></function>`, at times without the outer tag. The first character
+/// tells which.
+pub(in crate::wire::parse) static QWEN_CALLS: Format = marked(
+    TOOL_CALL_STARTS,
+    &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM)],
+);
+
+/// [`QWEN_CALLS`], and GLM's `NAME<arg_key>k</arg_key><arg_value>v</arg_value>` in the same tag.
 pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
     TOOL_CALL_STARTS,
     &[
@@ -102,7 +108,7 @@ pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
     ],
 );
 
-/// Format like [`TOOL_CALL`] whose values have no line break of their own at their ends.
+/// Format like [`QWEN_CALLS`] whose values have no line break of their own at their ends.
 pub(in crate::wire::parse) static MIMO: Format = marked(
     TOOL_CALL_STARTS,
     &[

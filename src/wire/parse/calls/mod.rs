@@ -117,14 +117,16 @@ pub(super) struct Calls {
     rejected: usize,
 }
 
-/// Ends that are removed where they end nothing: all of them before the first word and after a call, those of turns also
-/// at the end of the text.
+/// Ends that are removed where they end nothing: all of them after a call, those of turns and of reasoning before the
+/// first word, those of turns also at the end of the text.
 #[derive(Debug, Default)]
 pub(super) struct StrayEnds {
     /// Ends of turns, then those of reasoning and of calls.
     ends: Vec<&'static str>,
     /// Number of ends of turns.
     turns: usize,
+    /// Number of ends that are removed before the first word.
+    before_text: usize,
 }
 
 /// Limit in bytes on the ends of turns, and the white space around them, that are held until the text ends.
@@ -137,12 +139,19 @@ impl StrayEnds {
         close: &'static str,
         formats: &[&'static Format],
     ) -> Self {
-        let mut ends = [turns, &[close], &*ends(formats)].concat();
-        ends.retain(|end| !end.starts_with(char::is_alphanumeric));
+        let calls = ends(formats);
+        let close = Some(close).filter(|close| !close.starts_with(char::is_alphanumeric));
+        let before_text: Vec<_> = turns.iter().copied().chain(close).collect();
         Self {
-            ends,
             turns: turns.len(),
+            before_text: before_text.len(),
+            ends: [before_text, calls].concat(),
         }
+    }
+
+    /// Returns the ends that are removed before the first word.
+    fn before_text(&self) -> &[&'static str] {
+        self.ends.get(..self.before_text).unwrap_or(&self.ends)
     }
 }
 
@@ -364,9 +373,10 @@ impl Calls {
         if begun.is_empty() && !last {
             return None;
         }
-        match match_start(begun, &self.stray_ends.ends) {
+        let ends = self.stray_ends.before_text();
+        match match_start(begun, ends) {
             MarkerMatch::At { marker, .. } => {
-                let length = self.stray_ends.ends.get(marker).map_or(0, |end| end.len());
+                let length = ends.get(marker).map_or(0, |end| end.len());
                 return Some(text.len() - begun.len() + length);
             }
             MarkerMatch::Partial(_) if !last => return None,
@@ -444,9 +454,12 @@ impl Calls {
         emit: Emit<'_>,
     ) -> Option<usize> {
         let turns = self.stray_ends.ends.get(..self.stray_ends.turns)?;
-        let mut rest = text.get(before..)?;
+        let (said, held) = text.split_at_checked(before)?;
+        let mut rest = held;
+        // The limit counts from the end of the text, so that it does not depend on how much has arrived.
         let is_over = loop {
             match match_start(rest, turns) {
+                _ if held.len() - rest.len() > MOST_HELD => break false,
                 _ if rest.is_empty() => break true,
                 MarkerMatch::At { marker, .. } => {
                     rest = rest.get(turns.get(marker)?.len()..)?.trim_start();
@@ -455,12 +468,11 @@ impl Calls {
                 _ => break false,
             }
         };
-        let said = text.get(..before)?;
         if is_over && last {
             emit_content(said, emit);
             return Some(text.len());
         }
-        if is_over && text.len() - before <= MOST_HELD {
+        if is_over {
             if !said.is_empty() {
                 self.state = CallsState::Text;
             }
@@ -468,7 +480,10 @@ impl Calls {
             return (before > 0).then_some(before);
         }
         self.state = CallsState::Text;
-        let read = text.len() - rest.len();
+        let MarkerMatch::At { marker, .. } = match_start(held, turns) else {
+            return None;
+        };
+        let read = before + turns.get(marker)?.len();
         emit_content(text.get(..read)?, emit);
         Some(read)
     }

@@ -17,6 +17,7 @@ use super::value_end::{Call, Found, ValueEnd};
 use super::{Grammar, Notation, Step, Tools, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
+use std::collections::HashSet;
 
 /// Limit in bytes on a name or key with the markers around it, however the text is cut.
 const NAME: usize = 512;
@@ -34,7 +35,7 @@ pub(super) struct TaggedGrammar {
     /// Function name of the current call; selects the schema of its parameters.
     name: String,
     /// Keys of the current call.
-    given: Vec<String>,
+    given: HashSet<String>,
     body_ends: Markers,
 }
 
@@ -71,7 +72,7 @@ impl TaggedGrammar {
             called: false,
             opened: 0,
             name: String::new(),
-            given: Vec::new(),
+            given: HashSet::new(),
             body_ends: Markers::new([form.end]),
         }
     }
@@ -207,7 +208,7 @@ impl TaggedGrammar {
             out.push('"');
         }
         emit(Piece::Arguments(&out));
-        self.given.push(key.to_owned());
+        self.given.insert(key.to_owned());
         let close = match self.form.keys {
             Keys::Elements => format!("{}{said}>", self.form.value.1),
             Keys::Plain | Keys::Typed => self.form.value.1.to_owned(),

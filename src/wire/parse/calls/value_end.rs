@@ -11,10 +11,11 @@
 //! white space between them, and one name or key.
 
 use super::super::marker::{MarkerMatch, Markers, match_start};
+use super::prefix;
 use super::tagged_form::{Keys, TaggedForm};
-use super::{ends_name, prefix};
 use crate::wire::repair::MARKS;
 use crate::wire::tools::Tools;
+use std::collections::HashSet;
 
 /// Limit in bytes on the white space between two markers that belong together.
 const BLANK: usize = 1 << 10;
@@ -29,7 +30,7 @@ pub(super) struct Call<'c> {
     /// Name of the function.
     pub(super) name: &'c str,
     /// Keys that the call has had so far, the value's own included.
-    pub(super) given: &'c [String],
+    pub(super) given: &'c HashSet<String>,
     /// Returns true if a text is a complete value that no tag can continue.
     pub(super) is_value: &'c dyn Fn(&str) -> bool,
 }
@@ -177,8 +178,7 @@ impl ValueEnd {
                 let Some((key, rest)) = look.key(rest)? else {
                     return Some(Meaning::Text);
                 };
-                let is_key = call.tools.may_have(call.name, key)
-                    && !call.given.iter().any(|given| given == key);
+                let is_key = call.tools.may_have(call.name, key) && !call.given.contains(key);
                 let is_next = if form.value.0.is_empty() {
                     is_line
                 } else {
@@ -339,7 +339,10 @@ impl Look {
         } = *self.form;
         let looked = prefix(text, NAME);
         let more = || (self.last || looked.len() < text.len()).then_some(None);
-        let Some(length) = looked.find(ends_name) else {
+        let after = after.trim();
+        // A quoted name may be a placeholder: any text up to the marker after it, or to the end of its line.
+        let ends = |sign: char| sign == '\n' || sign == '<' || after.starts_with(sign);
+        let Some(length) = looked.find(ends) else {
             return more();
         };
         let (name, mut rest) = looked.split_at_checked(length).unwrap_or_default();
@@ -347,7 +350,6 @@ impl Look {
             form: self.form,
             last: self.last || looked.len() < text.len(),
         };
-        let after = after.trim();
         if !after.is_empty() {
             let Next::Marker(_, inner) = cut.next(rest, &[after])? else {
                 return Some(None);
@@ -358,7 +360,7 @@ impl Look {
             cut.next(rest, &[&[key.0, end], closes].concat())?,
             Next::Marker(..)
         );
-        Some(Some(name).filter(|name| is_call && !name.is_empty()))
+        Some(Some(name.trim()).filter(|name| is_call && !name.is_empty()))
     }
 
     /// Returns the key in the text, which follows the beginning of a key, and what follows the key.
