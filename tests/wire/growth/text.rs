@@ -154,7 +154,7 @@ fn tags_in_values() {
             )
         }
     };
-    let quoted = "<function=f>\n<parameter=text>\n1\n</parameter>\n</function>\n";
+    let quoted = "<function=other>\n<parameter=text>\n1\n</parameter>\n</function>\n";
     let text = |name: &str, piece: &str| value("text", name, "a", piece, ".");
     grow_evenly(vec![
         text("closing tags in text", "</parameter> here "),
