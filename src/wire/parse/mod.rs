@@ -1035,6 +1035,14 @@ mod tests {
             let text = qwen("x").replace("\n</tool_call>", end);
             assert_eq!(parsed("qwen3_coder", &text), r#"[f]{"b": "x"}"#);
         }
+        // The section does not end, and nothing shows that the call has not ended.
+        let open = qwen("x").replace("\n</tool_call>", "\nbye");
+        assert_eq!(parsed("qwen3_coder", &open), "[f]{\"b\": \"x\"}\nbye");
+        let expected = "[f]{\"b\": \"x\"}\nbye\n[f]{\"b\": \"y\"}";
+        assert_eq!(
+            parsed("qwen3_coder", &format!("{open}\n{}", qwen("y"))),
+            expected
+        );
         let unclosed = "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"b\">x\n<parameter name=\"a\">3</parameter>\n</invoke>\n</minimax:tool_call>";
         assert_eq!(parsed("minimax_m2", unclosed), r#"[f]{"b": "x", "a": 3}"#);
     }

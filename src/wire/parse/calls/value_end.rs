@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Takes: text of a value, cut anywhere. Gives: where the value ends, or how much of it is certain. Remembers: the
-//! calls and keys that the value quotes and has not closed. Never: looks further than the markers after a tag, the
-//! white space between them, and one name or key.
+//! calls and keys that the value quotes and has not closed. Never: looks further than [`AHEAD`].
 
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::prefix;
@@ -21,6 +20,9 @@ use std::collections::HashSet;
 const BLANK: usize = 1 << 10;
 /// Limit in bytes on a name or key with the markers around it.
 const NAME: usize = 512;
+/// Limit in bytes on the text after the end of a call whose section does not end, in which another end of the value
+/// would show that the first one was text.
+const AHEAD: usize = 4 << 10;
 /// Limit on the places at which a value is read from its beginning to see if it is complete.
 const MOST_CHECKED: usize = 64;
 
@@ -206,7 +208,11 @@ impl ValueEnd {
             Next::Marker(0, rest) if self.keys > 0 => look
                 .key(rest)?
                 .is_some_and(|(key, _)| call.tools.may_have(call.name, key)),
-            Next::Marker(1, rest) => !self.in_section || look.may_follow_call(rest)?,
+            Next::Marker(1, rest) => {
+                !self.in_section
+                    || look.may_follow_call(rest)?
+                    || look.is_last_end(rest, call.tools)?
+            }
             Next::Marker(..) | Next::End => true,
             Next::Other => false,
         };
@@ -282,6 +288,25 @@ impl Look {
         let marks = [&[name.0, "</think>"], opens, closes].concat();
         let marks: Vec<_> = marks.into_iter().chain(other).collect();
         Some(!matches!(self.next(text, &marks)?, Next::Other))
+    }
+
+    /// Returns true if no value ends in the text, which follows a call in a section, before the text ends or a call of
+    /// a tool of the request begins.
+    fn is_last_end(&self, text: &str, tools: &Tools) -> Option<bool> {
+        let TaggedForm { name, value, .. } = *self.form;
+        let looked = prefix(text, AHEAD);
+        let end = looked.find(value.1);
+        let before = looked.get(..end.unwrap_or(looked.len())).unwrap_or("");
+        if let Some(at) = before.find(name.0) {
+            let called = self.call(text.get(at + name.0.len()..).unwrap_or(""))?;
+            if called.is_some_and(|name| tools.contains(name)) {
+                return Some(true);
+            }
+        }
+        if end.is_some() || looked.len() < text.len() {
+            return Some(false);
+        }
+        self.last.then_some(true)
     }
 
     /// Returns true if the text is the end of a call with that of its section, and nothing or a call of a tool of the
