@@ -288,26 +288,23 @@ fn named(format: &str, calls: &[Call]) -> String {
 fn in_tags(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
     match format {
-        "qwen3_coder" => each(&|call| {
-            let inner = tagged(
-                ("<function=", ">\n"),
-                ("<parameter=", ">\n"),
-                ("", "\n</parameter>\n"),
-                call,
-            );
-            format!("<tool_call>\n{inner}</function>\n</tool_call>")
-        })
-        .join("\n"),
-        "mimo" => each(&|call| {
-            let inner = tagged(
-                ("<function=", ">\n"),
-                ("<parameter=", ">"),
-                ("", "</parameter>\n"),
-                call,
-            );
-            format!("<tool_call>\n{inner}</function>\n</tool_call>")
-        })
-        .join("\n"),
+        "qwen3_coder" | "mimo" | "seed_oss" => {
+            let (tag, key, value) = match format {
+                "qwen3_coder" => ("tool_call", ">\n", "\n</parameter>\n"),
+                "mimo" => ("tool_call", ">", "</parameter>\n"),
+                _ => ("seed:tool_call", ">", "</parameter>\n"),
+            };
+            each(&|call| {
+                let inner = tagged(
+                    ("<function=", ">\n"),
+                    ("<parameter=", key),
+                    ("", value),
+                    call,
+                );
+                format!("<{tag}>\n{inner}</function>\n</{tag}>")
+            })
+            .join("\n")
+        }
         "glm45" => each(&|call| {
             let inner = tagged(
                 ("", "\n"),
@@ -361,16 +358,6 @@ fn in_tags(format: &str, calls: &[Call]) -> String {
                 each(&call).join("\n")
             )
         }
-        "seed_oss" => each(&|call| {
-            let inner = tagged(
-                ("<function=", ">\n"),
-                ("<parameter=", ">"),
-                ("", "</parameter>\n"),
-                call,
-            );
-            format!("<seed:tool_call>\n{inner}</function>\n</seed:tool_call>")
-        })
-        .join("\n"),
         _ => {
             let call = |call: &Call| {
                 let (name, key) = (
