@@ -68,6 +68,46 @@ const QWEN: Family = Family {
     ..PLAIN
 };
 
+/// Fields common to DeepSeek's models.
+const DEEPSEEK: Family = Family {
+    special: Special::Calls,
+    turns: DEEPSEEK_TURNS,
+    ..PLAIN
+};
+
+/// Fields common to DeepSeek V4's models.
+const V4: Family = Family {
+    think: think(BlockOpening::OnRequest),
+    calls: &[&DSML],
+    vllm: parsers("deepseek_v4", "deepseek_v4"),
+    sglang: parsers("deepseek-v4", "deepseekv4"),
+    ..DEEPSEEK
+};
+
+/// Fields common to Poolside's models.
+const LAGUNA: Family = Family {
+    calls: &[&TOOL_CALL],
+    vllm: parsers("poolside_v1", "poolside_v1"),
+    sglang: parsers("poolside_v1", "poolside_v1"),
+    ..PLAIN
+};
+
+/// Fields common to MiMo's models.
+const MIMO_MODELS: Family = Family {
+    calls: &[&MIMO],
+    turns: IM_TURNS,
+    vllm: parsers("mimo", "mimo"),
+    sglang: parsers("mimo", "mimo"),
+    ..PLAIN
+};
+
+/// Fields common to GigaChat 3.5's models.
+const GIGACHAT35_MODELS: Family = Family {
+    calls: &[&GIGACHAT35],
+    turns: GIGACHAT_TURNS,
+    ..PLAIN
+};
+
 /// Fields common to Kimi K2's models.
 const KIMI: Family = Family {
     think: think(BlockOpening::OnRequest),
@@ -80,16 +120,6 @@ const KIMI: Family = Family {
 };
 
 const DEEPSEEK_TURNS: &[&str] = &["<｜end▁of▁sentence｜>"];
-/// Fields common to DeepSeek V4's models.
-const V4: Family = Family {
-    think: think(BlockOpening::OnRequest),
-    calls: &[&DSML],
-    special: Special::Calls,
-    turns: DEEPSEEK_TURNS,
-    vllm: parsers("deepseek_v4", "deepseek_v4"),
-    sglang: parsers("deepseek-v4", "deepseekv4"),
-    ..PLAIN
-};
 const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
 const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
 const GLM_TURNS: &[&str] = &["<|user|>", "<|observation|>", "<|endoftext|>"];
@@ -176,13 +206,11 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["deepseek-v4.1"],
         think: think(BlockOpening::Always),
         calls: &[&DSML_SPACED],
-        special: Special::Calls,
-        turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_v41", "deepseek_v41"),
         sglang: parsers("deepseek-v41", "deepseekv41"),
-        ..PLAIN
+        ..DEEPSEEK
     },
-    // vLLM's template thinks unless it is told not to.
+    // vLLM opens the block unless the request switches thinking off.
     Family {
         names: &["deepseek_v4_thinking"],
         models: &["deepseek-v4"],
@@ -200,11 +228,9 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["deepseek-v3.2"],
         think: think(BlockOpening::OnRequest),
         calls: &[&DSML],
-        special: Special::Calls,
-        turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_v3", "deepseek_v32"),
         sglang: parsers("deepseek-v3", "deepseekv32"),
-        ..PLAIN
+        ..DEEPSEEK
     },
     // Before `deepseek_v3`, whose name it contains.
     Family {
@@ -212,32 +238,26 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["deepseek-v3.1"],
         think: think(BlockOpening::OnRequest),
         calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
-        special: Special::Calls,
-        turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_v3", "deepseek_v31"),
         sglang: parsers("deepseek-v3", "deepseekv31"),
-        ..PLAIN
+        ..DEEPSEEK
     },
     Family {
         names: &["deepseek_r1", "deepseek-r1"],
         models: &["deepseek-r1", "qwq"],
         think: think(BlockOpening::Always),
         calls: &[&DEEPSEEK_V3, &QWEN_CALLS],
-        special: Special::Calls,
-        turns: DEEPSEEK_TURNS,
         vllm: parsers("deepseek_r1", "deepseek_v3"),
         sglang: parsers("deepseek-r1", "deepseekv3"),
-        ..PLAIN
+        ..DEEPSEEK
     },
     Family {
         names: &["deepseek_v3", "deepseekv3"],
         models: &["deepseek-v3"],
         calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
-        special: Special::Calls,
-        turns: DEEPSEEK_TURNS,
         vllm: parsers("", "deepseek_v3"),
         sglang: parsers("", "deepseekv3"),
-        ..PLAIN
+        ..DEEPSEEK
     },
     // Before `mistral` and `llama3_json`: names of Hermes models often contain that of their base model.
     Family {
@@ -442,7 +462,6 @@ pub(super) static FAMILIES: &[Family] = &[
         answer: ("<answer>", "</answer>"),
         calls: &[&TOOL_CALLS, &HY],
         vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
-        sglang: NONE,
         ..PLAIN
     },
     Family {
@@ -528,20 +547,14 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["poolside_v1_thinking"],
         models: &["laguna-s"],
         think: think(BlockOpening::Always),
-        calls: &[&TOOL_CALL],
-        vllm: parsers("poolside_v1", "poolside_v1"),
-        sglang: parsers("poolside_v1", "poolside_v1"),
-        ..PLAIN
+        ..LAGUNA
     },
     Family {
         names: &["poolside_v1"],
         models: &["laguna"],
         think: think(BlockOpening::OnRequest),
-        calls: &[&TOOL_CALL],
         serves_several: true,
-        vllm: parsers("poolside_v1", "poolside_v1"),
-        sglang: parsers("poolside_v1", "poolside_v1"),
-        ..PLAIN
+        ..LAGUNA
     },
     Family {
         names: &["hy_v4"],
@@ -558,22 +571,14 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["mimo_thinking"],
         models: &["mimo-v2.5"],
         think: think(BlockOpening::Always),
-        calls: &[&MIMO],
-        turns: IM_TURNS,
-        vllm: parsers("mimo", "mimo"),
-        sglang: parsers("mimo", "mimo"),
-        ..PLAIN
+        ..MIMO_MODELS
     },
     Family {
         names: &["mimo"],
         models: &["mimo-"],
         think: think(BlockOpening::OnRequest),
         serves_several: true,
-        calls: &[&MIMO],
-        turns: IM_TURNS,
-        vllm: parsers("mimo", "mimo"),
-        sglang: parsers("mimo", "mimo"),
-        ..PLAIN
+        ..MIMO_MODELS
     },
     Family {
         names: &["step5"],
@@ -616,18 +621,14 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["gigachat35"],
         models: &["gigachat3.5*reasoning", "gigachat35*reasoning"],
         think: think(BlockOpening::Always),
-        calls: &[&GIGACHAT35],
-        turns: GIGACHAT_TURNS,
         sglang: parsers("gigachat35", "gigachat35"),
-        ..PLAIN
+        ..GIGACHAT35_MODELS
     },
     Family {
         names: &["gigachat35_instruct"],
         models: &["gigachat3.5", "gigachat35"],
-        calls: &[&GIGACHAT35],
-        turns: GIGACHAT_TURNS,
         sglang: parsers("", "gigachat35"),
-        ..PLAIN
+        ..GIGACHAT35_MODELS
     },
     Family {
         names: &["gigachat3"],

@@ -1,4 +1,4 @@
-//! What a model family is: its names, how its models write reasoning and calls, and the engine flags that parse these
+//! Model family: its names, how its models write reasoning and calls, and the engine flags that parse these
 //! (engines F).
 
 use super::calls::format::Format;
@@ -8,7 +8,7 @@ use super::calls::format::Format;
 pub(super) struct Family {
     /// Names for the configuration: those of the engines' parsers, the one used in logs first.
     pub(super) names: &'static [&'static str],
-    /// Substrings of the family's model names, in lower case; `*` stands for any text between two parts.
+    /// Substrings of the family's model names, in lower case. `*` matches any text.
     pub(super) models: &'static [&'static str],
     /// True if the model writes Harmony (wire-format 6). The fields about reasoning, answer and calls are then
     /// ignored.
@@ -23,8 +23,8 @@ pub(super) struct Family {
     pub(super) special: Special,
     /// Markers that end a turn. They are visible only if special tokens are shown.
     pub(super) turns: &'static [&'static str],
-    /// True if the engines' parser of these names serves models that think by default and others, so that the model's
-    /// own name tells.
+    /// True if engines use the parser of these names for models that think by default and for others. The name of the
+    /// model then decides if the block is open.
     pub(super) serves_several: bool,
     /// Names of vLLM's parsers for the family.
     pub(super) vllm: Parsers,

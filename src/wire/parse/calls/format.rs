@@ -90,8 +90,8 @@ const GLM_FORM: TaggedForm = TaggedForm {
 
 const TOOL_CALL_STARTS: &[&str] = &["<tool_call>", "<function="];
 
-/// What Qwen's models write in `<tool_call>`: an object with `name` and `arguments`, or
-/// `<function=NAME><parameter=KEY>value</parameter></function>`, at times without the outer tag. The first character
+/// Format of Qwen's models, in `<tool_call>`: an object with `name` and `arguments`, or
+/// `<function=NAME><parameter=KEY>value</parameter></function>`, which may lack the outer tag. The first character
 /// tells which.
 pub(in crate::wire::parse) static QWEN_CALLS: Format = marked(
     TOOL_CALL_STARTS,
@@ -216,8 +216,7 @@ macro_rules! typed {
     };
 }
 
-/// Format of DeepSeek V3.2 and V4, whose outer tag differs and is at times missing. The other bars are slips of
-/// models.
+/// Format of DeepSeek V3.2 and V4, whose outer tags differ and may be missing. Models also write it with other bars.
 pub(in crate::wire::parse) static DSML: Format = marked(
     &[
         "<｜DSML｜function_calls>",
