@@ -93,8 +93,11 @@ pub(super) fn write_rest(
     strict: Option<Raw<'_>>,
     out: &mut BytesMut,
 ) {
+    // One reservation, since they may be most of the request.
+    let length = |raw: Option<Raw<'_>>| raw.map_or(0, |raw| raw.get().len());
+    let text = description.map_or(0, |text| text.length());
+    out.reserve(text + length(parameters) + length(strict) + 64);
     if let Some(description) = description {
-        out.reserve(description.length() + 64);
         member(",\"description\"", description, out);
     }
     for (key, raw) in [(",\"parameters\":", parameters), (",\"strict\":", strict)] {

@@ -107,7 +107,12 @@ impl OutputBuffer {
 
     /// Returns a copy of all bytes; nothing is removed.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len());
+        self.to_vec_with(0)
+    }
+
+    /// Returns a copy of all bytes, with room for `more`.
+    pub(crate) fn to_vec_with(&self, more: usize) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len() + more);
         for piece in &self.pieces {
             match piece {
                 Piece::Bytes(bytes) => all.extend_from_slice(bytes),

@@ -199,12 +199,17 @@ pub enum Predecessor<'a> {
 /// separately, as items.
 pub fn inherited_fields(request: &str) -> String {
     let members = Members::of(request.trim_start_matches('\u{feff}')).unwrap_or_default();
-    let mut out = String::from("{");
-    for key in ["model"].iter().chain(KEPT) {
-        if let Some(value) = members.get(key) {
-            let comma = if out.len() > 1 { "," } else { "" };
-            let _ = write!(out, "{comma}\"{key}\":{}", value.get());
-        }
+    let kept = ["model"].iter().chain(KEPT);
+    let kept: Vec<_> = kept
+        .filter_map(|key| Some((key, members.get(key)?.get())))
+        .collect();
+    // Tools and instructions may be as long as the request: growth would copy them.
+    let length = kept.iter().map(|(key, value)| key.len() + value.len() + 4);
+    let mut out = String::with_capacity(length.sum::<usize>() + 2);
+    out.push('{');
+    for (key, value) in kept {
+        let comma = if out.len() > 1 { "," } else { "" };
+        let _ = write!(out, "{comma}\"{key}\":{value}");
     }
     out.push('}');
     out

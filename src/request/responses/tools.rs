@@ -649,12 +649,7 @@ impl ResponsesTools {
 
 /// Returns the members after a function's name. The schema stays byte for byte.
 fn function(tool: &RequestObject<'_>) -> Result<String, Failure> {
-    let known = |key: &str| {
-        tool.get(key)
-            .map_or(0, |raw| raw.get().len() + key.len() + 8)
-    };
-    let mut rest =
-        BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
+    let mut rest = BytesMut::new();
     write_rest(
         tool.text("description")?,
         tool.carried("parameters")?,

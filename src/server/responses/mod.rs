@@ -435,7 +435,7 @@ fn writer(
             .as_deref()
             .filter(|_| !alone)
             .map(Into::into),
-        request: inherited_fields(simdutf8::basic::from_utf8(body).unwrap_or_default()).into(),
+        request: inherited_fields(simdutf8::basic::from_utf8(body).unwrap_or_default()),
         input: history.shared(request, alone).collect(),
     });
     // Only a request that insists on storage fails for its size; any other may remain unstored.

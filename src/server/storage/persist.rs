@@ -9,7 +9,7 @@
 //! not name it.
 
 use crate::request::stored_items;
-use crate::store::{Item, Json, Key, NewResponse, State, Store, StoreError};
+use crate::store::{Item, Key, NewResponse, State, Store, StoreError};
 use crate::wire::encode::{Finished, OutputItem, Persisted};
 use bytes::Bytes;
 use std::pin::Pin;
@@ -28,8 +28,9 @@ pub(in crate::server) struct ResponseWriter {
     pub(in crate::server) whole: bool,
     pub(in crate::server) previous: Option<Arc<str>>,
     pub(in crate::server) conversation: Option<Arc<str>>,
-    /// Parts of the request that continuations need, without its input.
-    pub(in crate::server) request: Json,
+    /// Parts of the request that continuations need, without its input. The store's copy is made once the client's
+    /// body is gone.
+    pub(in crate::server) request: String,
     /// Items of the input, as the client wrote them.
     pub(in crate::server) input: Vec<Bytes>,
 }
@@ -128,7 +129,7 @@ impl ResponseWriter {
             background: false,
             previous: self.previous,
             conversation: self.conversation,
-            request: self.request,
+            request: self.request.into(),
             response: finished.object(true).into(),
             input,
             output,
@@ -171,7 +172,7 @@ impl ResponseWriter {
             background: true,
             previous: self.previous,
             conversation: self.conversation,
-            request: self.request,
+            request: self.request.into(),
             response: object.into(),
             input: items(self.input, id),
             output: Vec::new(),

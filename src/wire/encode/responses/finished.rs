@@ -26,13 +26,15 @@ pub struct Finished {
 impl Finished {
     /// Returns the object as JSON. It names the conversation only if `in_conversation` is true.
     pub fn object(&self, in_conversation: bool) -> String {
-        let mut object = self.object.to_vec();
-        if let Some(conversation) = self.conversation.as_ref().filter(|_| in_conversation) {
-            for piece in [b",\"conversation\":", &conversation[..]] {
-                object.extend_from_slice(piece);
-            }
-        }
-        object.push(b'}');
+        let conversation = self.conversation.as_ref().filter(|_| in_conversation);
+        let end: [&[u8]; 3] = match conversation {
+            Some(conversation) => [b",\"conversation\":", conversation, b"}"],
+            None => [b"", b"", b"}"],
+        };
+        let mut object = self
+            .object
+            .to_vec_with(end.iter().map(|piece| piece.len()).sum());
+        end.iter().for_each(|piece| object.extend_from_slice(piece));
         // The encoder writes text only, so it is valid UTF-8.
         String::from_utf8(object).unwrap_or_default()
     }
