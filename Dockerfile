@@ -25,9 +25,10 @@ ARG PGO=off
 COPY .cargo .cargo
 COPY Cargo.toml Cargo.lock ./
 COPY src/build.rs src/build.rs
+COPY src/core/Cargo.toml src/core/Cargo.toml
 RUN if [ "$PGO" = on ]; then exit; fi; mkdir -p benches/proxy benches/request benches/soak \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/request/main.rs benches/soak/main.rs \
+    && touch src/lib.rs src/core/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/request/main.rs benches/soak/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
     && rm -r src benches
 

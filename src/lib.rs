@@ -1,8 +1,8 @@
 //! Proxy between OpenAI or Anthropic clients and LLM engines (vLLM, SGLang …): every engine's answers reach clients in
 //! one canonical wire format.
 //!
-//! The core is a function from an engine's bytes to canonical bytes: [`wire`], a pure, synchronous state machine.
-//! The modules after `seal` are the shell: they wait, connect, generate ids and read clocks.
+//! The core is a function from an engine's bytes to canonical bytes: [`wire`], a pure, synchronous state machine in
+//! a crate of its own, `src/core`. The modules after `seal` are the shell: they wait, connect, generate ids and read clocks.
 //!
 //! ```text
 //! client ──→ server::routes ──→ request::ChatRequest ──→ plan::Plan ──→ upstream::Client ──→ engine
@@ -11,26 +11,16 @@
 //! client ←── server::relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
 //! ```
 //!
-//! Modules in reading order. Each imports only modules listed before it (`tests/docs/layering/` reads this list). The
-//! modules up to [`seal`] use neither clocks nor sockets:
+//! Modules in reading order, after those of `src/core/lib.rs`. Each imports only modules listed before it
+//! (`tests/docs/layering/` reads both lists). The modules up to [`seal`] use neither clocks nor sockets:
 
-// JSON text: borrowed values, and a writer, without a tree in between.
-pub mod json;
-
-// Times and sizes with units, such as `5m` and `64MiB`: one parser for configuration, environment and flags.
-pub mod quantity;
-
-// Spelling suggestions for unknown names ("is … meant?").
-pub mod nearest;
+pub use samewire_core::{json, nearest, quantity, wire};
 
 // Names of models in the configuration, of which some are patterns such as `claude-*`.
 pub mod model_name;
 
 // Text of others, with every character visible in a terminal.
 pub mod visible;
-
-// Engine bytes to canonical client bytes: framing, decoding, normalising, encoding; pure.
-pub mod wire;
 
 // Client requests: read and checked once, before anything is sent.
 pub mod request;

@@ -3,7 +3,7 @@
 # engines is changed, one at a time, and the quick tests must fail. A separate run: a change costs a build, so all of them
 # take days on two cores. The first run installs cargo-mutants.
 #
-#   tests/mutants.sh src/wire/sse.rs src/plan     the changes in these files and folders
+#   tests/mutants.sh src/core/wire/sse.rs src/plan     the changes in these files and folders
 #   tests/mutants.sh --shard 3/200                a two-hundredth of all changes
 #   tests/mutants.sh --list                       tells them, and changes nothing
 #
@@ -39,7 +39,7 @@ while (($#)); do
   esac
   shift
 done
-((${#places[@]})) || places=('src/wire/**' 'src/wire.rs' 'src/request/**' 'src/plan/**' 'src/plan/mod.rs' 'src/upstream/**')
+((${#places[@]})) || places=('src/core/wire/**' 'src/request/**' 'src/plan/**' 'src/plan/mod.rs' 'src/upstream/**')
 
 if [[ $(cargo mutants --version 2>/dev/null) != "cargo-mutants $VERSION" ]]; then
   cargo install cargo-mutants --locked --version "$VERSION"
@@ -50,5 +50,5 @@ for place in "${places[@]}"; do
   files+=(--file "$place")
 done
 # What only tells of a thing may be told otherwise.
-cargo mutants --output "$out" --no-shuffle --timeout 120 --exclude-re 'impl (fmt::)?(Debug|Display)' \
+cargo mutants --output "$out" --test-workspace true --no-shuffle --timeout 120 --exclude-re 'impl (fmt::)?(Debug|Display)' \
   "${files[@]}" "${options[@]}" -- --locked "${TESTS[@]}"

@@ -40,8 +40,8 @@ const STAGES: &[(&str, &[&str])] = &[
     (
         "rewrite: bytes of the engine to canonical bytes",
         &[
-            "samewire::wire::rewriter::AnswerReader::push",
-            "samewire::wire::rewriter::FrameReader::read",
+            "samewire_core::wire::rewriter::AnswerReader::push",
+            "samewire_core::wire::rewriter::FrameReader::read",
         ],
     ),
     (

@@ -199,7 +199,7 @@ fn kinds() -> [Kind; 7] {
             names: FIELDS.map(str::to_owned).into(),
             spelled: word,
             // Documents and recorded traffic name fields one by one, and tools that look at answers read any field.
-            within: &["src/wire/", "tests/", "benches/"],
+            within: &["src/core/wire/", "tests/", "benches/"],
         },
         Kind {
             heading: "### A configuration key",

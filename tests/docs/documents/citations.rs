@@ -177,7 +177,7 @@ fn every_citation_resolves() {
 /// Rules of answers cite only sections of the wire format, and the worked examples those of their API's format.
 #[test]
 fn rules_and_worked_examples_name_sections() {
-    let rules = std::fs::read_to_string(Path::new(ROOT).join("src/wire/rule.rs")).unwrap();
+    let rules = std::fs::read_to_string(Path::new(ROOT).join("src/core/wire/rule.rs")).unwrap();
     let cited: Vec<_> = rules
         .lines()
         .filter_map(|line| {

@@ -71,9 +71,10 @@ pub(crate) fn extensions(root: &Path) -> Vec<String> {
 }
 
 fn modules(root: &Path) -> BTreeMap<Names, Module> {
+    let roots = ["main.rs", "core/lib.rs"].map(Path::new);
     let files = super::files(root)
         .into_iter()
-        .filter(|path| path != Path::new("main.rs"));
+        .filter(|path| !roots.contains(&path.as_path()));
     files
         .map(|path| {
             (
@@ -104,8 +105,9 @@ fn cyclic(mut edges: BTreeMap<(Names, Names), String>) -> Vec<String> {
         .collect()
 }
 
-/// Returns the module path of a file of `src`.
+/// Returns the module path of a file of `src`. The modules of the crate `src/core` have the same paths in both crates.
 fn name_of(path: &Path) -> Names {
+    let path = path.strip_prefix("core").unwrap_or(path);
     let mut names: Names = path
         .with_extension("")
         .components()

@@ -1,4 +1,4 @@
-//! Printed form of events, as it appears in the event logs of the fixtures. The unit tests of `src/wire` use it too.
+//! Printed form of events, as it appears in the event logs of the fixtures. The unit tests of `src/core/wire` use it too.
 
 use super::event::{Delta, Event, FrameExtras, Logprobs};
 

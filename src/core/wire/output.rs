@@ -39,7 +39,7 @@ enum Piece {
 
 /// Position in the output, for splitting it later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct OutputMark {
+pub struct OutputMark {
     piece: usize,
     /// Number of bytes of that piece before the position.
     offset: usize,
@@ -138,7 +138,7 @@ impl OutputBuffer {
     // === places ===
 
     /// Returns the position of the next byte that is appended.
-    pub(crate) fn mark(&self) -> OutputMark {
+    pub fn mark(&self) -> OutputMark {
         OutputMark {
             piece: self.pieces.len(),
             offset: self.open.len(),
@@ -146,7 +146,7 @@ impl OutputBuffer {
     }
 
     /// Splits off all bytes after a position. None of the bytes before it may have been taken since it was marked.
-    pub(crate) fn split_off(&mut self, at: OutputMark) -> Self {
+    pub fn split_off(&mut self, at: OutputMark) -> Self {
         let mut rest = Self::default();
         if at.piece >= self.pieces.len() {
             rest.open = self.open.split_off(at.offset.min(self.open.len()));
@@ -167,13 +167,13 @@ impl OutputBuffer {
 
     /// Appends these bytes.
     #[inline]
-    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
     /// Appends this byte.
     #[inline]
-    pub(crate) fn put_u8(&mut self, byte: u8) {
+    pub fn put_u8(&mut self, byte: u8) {
         self.open.put_u8(byte);
     }
 
@@ -196,7 +196,7 @@ impl OutputBuffer {
     }
 
     /// Appends bytes that are in memory anyway; from [`SMALL`] bytes on they are shared, not copied.
-    pub(crate) fn share(&mut self, text: &Bytes) {
+    pub fn share(&mut self, text: &Bytes) {
         if text.len() < SMALL {
             return self.open.extend_from_slice(text);
         }

@@ -16,7 +16,7 @@ const LONG: usize = 1 << 9;
 /// Type that can be read from JSON text.
 ///
 /// The value is read in place, since the content of a chunk is too large to be returned by value from each level.
-pub(crate) trait Read<'a>: Default {
+pub trait Read<'a>: Default {
     /// Reads the next value into `self`, which is in its [`Default`] state. Returns `None` if the text is not valid
     /// JSON at the scanner's position, or if the value has another type.
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()>;
@@ -26,7 +26,7 @@ pub(crate) trait Read<'a>: Default {
 ///
 /// # Errors
 /// The text is not JSON, or its value is of another type.
-pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
+pub fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
     let mut value = T::default();
     read_into(text, &mut value).map(|()| value)
 }
@@ -40,7 +40,7 @@ pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result
 ///
 /// # Errors
 /// `pass` returned `None`.
-pub(crate) fn pass_part<'a>(
+pub fn pass_part<'a>(
     part: &'a str,
     pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
 ) -> Result<(), Invalid> {
@@ -52,7 +52,7 @@ pub(crate) fn pass_part<'a>(
 ///
 /// # Errors
 /// The text is not JSON, its value is of another type, or it fails one of the checks.
-pub(crate) fn read_strict<'a, T: Read<'a>>(
+pub fn read_strict<'a, T: Read<'a>>(
     text: &'a str,
     levels: u32,
 ) -> Result<(T, LongStrings), Invalid> {
@@ -79,7 +79,7 @@ pub(crate) fn read_strict<'a, T: Read<'a>>(
 /// Long strings of a text that has been read once, by the addresses of their first bytes. Later readers of its parts step
 /// over them.
 #[derive(Debug, Default)]
-pub(crate) struct LongStrings(Vec<LongString>);
+pub struct LongStrings(Vec<LongString>);
 
 #[derive(Debug)]
 struct LongString {
@@ -89,7 +89,7 @@ struct LongString {
 
 impl LongStrings {
     /// Long strings of a text of which none are known.
-    pub(crate) const UNKNOWN: &'static Self = &Self(Vec::new());
+    pub const UNKNOWN: &'static Self = &Self(Vec::new());
 
     /// Notes a string, given without its quotes, that comes after all those before.
     fn note(&mut self, body: &str) {
@@ -116,13 +116,13 @@ impl LongStrings {
     ///
     /// # Errors
     /// The value is of another type.
-    pub(crate) fn read_part<'a, T: Read<'a>>(&'a self, part: &'a str) -> Result<T, Invalid> {
+    pub fn read_part<'a, T: Read<'a>>(&'a self, part: &'a str) -> Result<T, Invalid> {
         let mut value = T::default();
         self.scanner(part).whole(&mut value).map(|()| value)
     }
 
     /// Iterates over the elements of a list of this text, as [`elements`] does.
-    pub(crate) fn elements<'a>(&'a self, list: &'a str) -> Option<Elements<'a>> {
+    pub fn elements<'a>(&'a self, list: &'a str) -> Option<Elements<'a>> {
         Elements::of(self.scanner(list))
     }
 
@@ -130,7 +130,7 @@ impl LongStrings {
     ///
     /// # Errors
     /// `pass` returned `None`.
-    pub(crate) fn pass_part<'a>(
+    pub fn pass_part<'a>(
         &'a self,
         part: &'a str,
         pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
@@ -160,12 +160,12 @@ pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> R
 
 /// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. `list` must be part
 /// of a text that has been read. Returns `None` if it is not a list.
-pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
+pub fn elements(list: &str) -> Option<Elements<'_>> {
     LongStrings::UNKNOWN.elements(list)
 }
 
 /// Iterator over the elements of a list.
-pub(crate) struct Elements<'a> {
+pub struct Elements<'a> {
     /// Scanner before the next element; `None` after the last.
     from: Option<Scanner<'a>>,
 }
@@ -195,7 +195,7 @@ impl<'a> Iterator for Elements<'a> {
 
 /// Returns the raw value of a key, the first if it is repeated. `object` must be part of a text that has been read.
 /// `None` if it is not a JSON object or lacks the key.
-pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
+pub fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
     let mut value = None;
     let of_object = |from: &mut Scanner<'a>| {
         from.each_member(|from, own| {
@@ -220,7 +220,7 @@ pub(crate) fn leading_text(text: &str) -> Option<&str> {
 
 /// Parse error: line and column of the first byte that is not allowed, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Invalid {
+pub struct Invalid {
     line: usize,
     column: usize,
 }
@@ -249,7 +249,7 @@ impl fmt::Display for Invalid {
 
 /// Position in a JSON text. After a failure it is that of the byte that is not allowed.
 #[derive(Debug)]
-pub(crate) struct Scanner<'a> {
+pub struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: u32,
@@ -272,7 +272,7 @@ enum Strings<'a> {
 
 /// Key of an object, as spelled. Escapes are resolved only if the reader needs the name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'a> {
+pub struct Key<'a> {
     body: &'a str,
     escaped: bool,
 }
@@ -280,7 +280,7 @@ pub(crate) struct Key<'a> {
 impl<'a> Key<'a> {
     /// Returns the characters of the key; `None` if there is a lone surrogate among them.
     #[inline]
-    pub(crate) fn name(self) -> Option<Cow<'a, str>> {
+    pub fn name(self) -> Option<Cow<'a, str>> {
         if self.escaped {
             Text::json(self.body).characters()
         } else {
@@ -315,13 +315,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns true if a member that the reader does not name is to be kept.
-    pub(crate) fn keeps_member(&self, member: Raw<'_>) -> bool {
+    pub fn keeps_member(&self, member: Raw<'_>) -> bool {
         self.keeps_null || member.get() != "null"
     }
 
     /// Reads the next value.
     #[inline]
-    pub(crate) fn read<T: Read<'a>>(&mut self) -> Option<T> {
+    pub fn read<T: Read<'a>>(&mut self) -> Option<T> {
         let mut value = T::default();
         value.read(self)?;
         Some(value)
@@ -329,7 +329,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads an object. Calls `see` for each key; it has to read the key's value.
     #[inline]
-    pub(crate) fn each_member(
+    pub fn each_member(
         &mut self,
         mut see: impl FnMut(&mut Self, Key<'a>) -> Option<()>,
     ) -> Option<()> {
@@ -350,10 +350,7 @@ impl<'a> Scanner<'a> {
 
     /// Reads a list. Calls `see` for each element; it has to read the element.
     #[inline]
-    pub(crate) fn each_element(
-        &mut self,
-        mut see: impl FnMut(&mut Self) -> Option<()>,
-    ) -> Option<()> {
+    pub fn each_element(&mut self, mut see: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.enter(b'[')?;
         if self.peek()? != b']' {
             loop {
@@ -369,7 +366,7 @@ impl<'a> Scanner<'a> {
 
     /// Skips white space and returns the next byte without consuming it.
     #[inline]
-    pub(crate) fn peek(&mut self) -> Option<u8> {
+    pub fn peek(&mut self) -> Option<u8> {
         loop {
             match self.byte()? {
                 b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
@@ -380,7 +377,7 @@ impl<'a> Scanner<'a> {
 
     /// Consumes `null` if it comes next. Returns true if it did.
     #[inline]
-    pub(crate) fn null(&mut self) -> Option<bool> {
+    pub fn null(&mut self) -> Option<bool> {
         if self.peek()? != b'n' {
             return Some(false);
         }

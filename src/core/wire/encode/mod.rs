@@ -17,7 +17,7 @@ pub use messages::{
     MessageEncoder, MessageReply, SignThinking, StopRules, THREAD_UNSUPPORTED, ThinkingDisplay,
     ThinkingProof, messages_status, write_messages_error,
 };
-pub(crate) use responses::write_error;
+pub use responses::write_error;
 pub use responses::{
     Echo, EventFraming, Finished, LimitUse, NameMeaning, OutputCall, OutputCalls, OutputItem,
     Persisted, RecoveredItems, Reply, Response, Seal, Sealing, StreamForm, in_dialect,

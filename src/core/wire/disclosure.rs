@@ -320,7 +320,7 @@ pub fn without_key(text: &str, header: &[u8]) -> String {
 }
 
 /// Returns true if the text is a host name, in lower case and with a dot, that only a private network resolves.
-pub(crate) fn is_private_name(host: &str) -> bool {
+pub fn is_private_name(host: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty()
             && name

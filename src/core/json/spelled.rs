@@ -9,7 +9,7 @@ use std::ops::Range;
 const SLASHES: usize = 8;
 
 /// Returns the ranges of `text` that spell `word`, in order and without overlap; none for an empty word.
-pub(crate) fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
+pub fn places_of(word: &[u8], text: &[u8]) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let Some(first) = word.first() else {
         return places;

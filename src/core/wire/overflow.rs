@@ -6,7 +6,7 @@ use super::fault::{Failure, Fault};
 
 /// Returns true for the refusal of a request whose prompt fits into the model's context, but not with the tokens that it
 /// asks for.
-pub(crate) fn exceeds_by_its_limit(failure: &Failure) -> bool {
+pub fn exceeds_by_its_limit(failure: &Failure) -> bool {
     failure.fault == Fault::ContextLength
         && Overflow::of(failure.original()).is_some_and(|overflow| overflow.answer.is_some())
 }
@@ -15,11 +15,11 @@ pub(crate) fn exceeds_by_its_limit(failure: &Failure) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overflow {
     /// Tokens of the prompt.
-    pub(crate) prompt: u64,
+    pub prompt: u64,
     /// Tokens requested beside the prompt, where only the sum of both is too much.
-    pub(crate) answer: Option<u64>,
+    pub answer: Option<u64>,
     /// Tokens that the context holds.
-    pub(crate) most: u64,
+    pub most: u64,
 }
 
 impl Overflow {

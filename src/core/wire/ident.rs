@@ -42,7 +42,7 @@ pub(super) fn completion(engine: &str, prefix: &str) -> String {
 
 /// Returns the letters and digits of a completion id without its prefix, or 32 digits of its hash if there are none.
 /// Other ids are derived from the result.
-pub(crate) fn compact(id: &str) -> String {
+pub fn compact(id: &str) -> String {
     let rest = ["chatcmpl-", "cmpl-", "resp_"]
         .iter()
         .find_map(|prefix| id.strip_prefix(prefix))
@@ -123,7 +123,7 @@ pub(super) fn fingerprint(engine: &str, salt: &str) -> String {
 }
 
 /// Returns the first `digits` hex digits of the SHA-256 hash.
-pub(crate) fn sha256_hex(bytes: &[u8], digits: usize) -> String {
+pub fn sha256_hex(bytes: &[u8], digits: usize) -> String {
     let mut text = HEXLOWER.encode(&Sha256::digest(bytes));
     text.truncate(digits);
     text

@@ -377,7 +377,7 @@ impl EventWriter {
 
 /// Appends the members of an `error` event after `sequence_number`: code, message, param and the nested error
 /// (wire-format 4.7).
-pub(crate) fn write_error(failure: &Failure, out: &mut BytesMut) {
+pub fn write_error(failure: &Failure, out: &mut BytesMut) {
     out.extend_from_slice(b",\"code\":");
     write_or_null(failure.code.as_deref(), out);
     out.extend_from_slice(b",\"message\":");

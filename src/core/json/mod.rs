@@ -8,15 +8,16 @@ mod spelled;
 mod strings;
 
 use bytes::{BufMut, BytesMut};
-pub(crate) use scan::{
-    Elements, Invalid, LongStrings, Read, Scanner, elements, leading_text, pass_part, raw_member,
-    read, read_into, read_strict, read_with_null,
+pub use scan::{
+    Elements, Invalid, Key, LongStrings, Read, Scanner, elements, pass_part, raw_member, read,
+    read_strict,
 };
-pub(crate) use spelled::places_of;
+pub(crate) use scan::{leading_text, read_into, read_with_null};
+pub use spelled::places_of;
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
-pub(crate) use strings::plain_run;
+pub use strings::plain_run;
 
 /// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
 /// key order stay the same.
@@ -120,12 +121,12 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the text in its source's spelling.
-    pub(crate) fn spelled(&self) -> &'a str {
+    pub fn spelled(&self) -> &'a str {
         self.body
     }
 
     /// Returns the length of the spelling in bytes.
-    pub(crate) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.body.len()
     }
 
@@ -147,7 +148,7 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the characters; `None` if there is a lone surrogate among them.
-    pub(crate) fn characters(&self) -> Option<Cow<'a, str>> {
+    pub fn characters(&self) -> Option<Cow<'a, str>> {
         self.resolved(|character| character).map(Cow::Owned)
     }
 
@@ -237,7 +238,7 @@ impl<'a> Text<'a> {
     }
 
     /// Appends the text in canonical JSON spelling to `piece`.
-    pub(crate) fn append_to(&self, piece: &mut Vec<u8>) {
+    pub fn append_to(&self, piece: &mut Vec<u8>) {
         let mut out = BytesMut::with_capacity(self.body.len());
         self.write(&mut out);
         piece.extend_from_slice(&out);
@@ -369,26 +370,26 @@ fn escape_one(character: char, out: &mut BytesMut) {
 
 /// Returns the string that is the value of `key`; `None` if `object` is not a JSON object, lacks the key or has
 /// another type there.
-pub(crate) fn member(object: &str, key: &str) -> Option<String> {
+pub fn member(object: &str, key: &str) -> Option<String> {
     raw_member(object, key)
         .and_then(Text::of)
         .map(|text| text.decoded().into_owned())
 }
 
 /// Appends `"text"`, quotes included.
-pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
+pub fn write_string(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
     escape(text, out);
     out.put_u8(b'"');
 }
 
 /// Returns `"text"` as [`write_string`] writes it.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     written(text.len() + 2, |out| write_string(text, out))
 }
 
 /// Returns the text as [`write_string`] writes it, without the quotes.
-pub(crate) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     written(text.len(), |out| escape(text, out))
 }
 
@@ -399,7 +400,7 @@ fn written(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> String {
 }
 
 /// Appends a raw value without the white space around its tokens; strings in canonical spelling, numbers unchanged.
-pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
+pub fn write_compact(raw: &str, out: &mut BytesMut) {
     let mut rest = raw;
     while let Some(at) = rest.find(['"', ' ', '\n', '\t', '\r']) {
         let (before, special) = rest.split_at(at);
@@ -419,7 +420,7 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
 }
 
 /// Returns a raw value as [`write_compact`] writes it.
-pub(crate) fn compacted(raw: Raw<'_>) -> String {
+pub fn compacted(raw: Raw<'_>) -> String {
     written(raw.get().len(), |out| write_compact(raw.get(), out))
 }
 
@@ -440,13 +441,13 @@ fn string_end(inner: &str) -> usize {
 }
 
 /// Appends a decimal number.
-pub(crate) fn write_number(number: impl itoa::Integer, out: &mut BytesMut) {
+pub fn write_number(number: impl itoa::Integer, out: &mut BytesMut) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Appends what `write` writes for each item, with commas between.
 #[inline]
-pub(crate) fn separated<T>(
+pub fn separated<T>(
     items: impl IntoIterator<Item = T>,
     out: &mut BytesMut,
     mut write: impl FnMut(T, &mut BytesMut),
@@ -460,7 +461,7 @@ pub(crate) fn separated<T>(
 }
 
 /// Reads a count. Engines may spell it as a float: accepted if it is whole; `None` for anything else.
-pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
+pub fn integer(raw: Raw<'_>) -> Option<u64> {
     let text = raw.get();
     if let Ok(number) = text.parse::<u64>() {
         return Some(number);
@@ -589,6 +590,7 @@ impl<'a> Read<'a> for Members<'a> {
 
 /// Declares a struct that reads a JSON object leniently: every field is optional, `null` counts as absent, the last
 /// of repeated keys wins, and unnamed members are kept in `rest`.
+#[macro_export]
 macro_rules! object {
     ($(#[$meta:meta])* $vis:vis struct $name:ident<$life:lifetime> {
         $($(#[$fmeta:meta])* $field:ident: $type:ty = $key:literal $(| $alias:literal)*,)*
@@ -596,9 +598,9 @@ macro_rules! object {
         $(#[$meta])*
         #[derive(Debug, Default)]
         $vis struct $name<$life> {
-            $($(#[$fmeta])* pub(crate) $field: Option<$type>,)*
+            $($(#[$fmeta])* pub $field: Option<$type>,)*
             /// Members not named above.
-            pub(crate) rest: $crate::json::Extras<$life>,
+            pub rest: $crate::json::Extras<$life>,
         }
 
         impl<$life> $crate::json::Read<$life> for $name<$life> {
@@ -620,9 +622,10 @@ macro_rules! object {
         }
     };
 }
-pub(crate) use object;
+pub use crate::object;
 
 /// Returns a value that is written as a JSON object with these members, in this order.
+#[macro_export]
 macro_rules! members {
     ($($key:ident $(: $value:expr)?),* $(,)?) => {{
         #[expect(non_camel_case_types, reason = "the type of a member has the member's name")]
@@ -636,7 +639,7 @@ macro_rules! members {
         written
     }};
 }
-pub(crate) use members;
+pub use crate::members;
 
 #[cfg(test)]
 mod tests {

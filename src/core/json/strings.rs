@@ -91,7 +91,7 @@ fn clean_run(bytes: &[u8]) -> usize {
 /// Answers consist of words: for short runs, eight bytes at a time are faster than a vectorised search, which has a
 /// start-up cost.
 #[inline]
-pub(crate) fn plain_run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
+pub fn plain_run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
     let (words, rest) = bytes.as_chunks();
     for (at, word) in words.iter().enumerate() {

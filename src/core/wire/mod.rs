@@ -30,19 +30,19 @@ mod fast_path;
 pub mod fault;
 mod held_extras;
 mod held_reasoning;
-pub(crate) mod ident;
+pub mod ident;
 mod naming;
 mod normalise;
 pub mod options;
 mod output;
-pub(crate) mod overflow;
+pub mod overflow;
 mod parse;
 mod refusal;
 mod repair;
 mod rewriter;
 pub mod rule;
 #[cfg(test)]
-#[path = "../../tests/support/cases/shown.rs"]
+#[path = "../../../tests/support/cases/shown.rs"]
 mod shown;
 pub mod sse;
 mod stages;
@@ -54,7 +54,7 @@ pub use api::{
 };
 pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use normalise::AnswerWriter;
-pub use output::OutputBuffer;
+pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Unread, Vocabulary};
 pub use rewriter::{AnswerReader, Rewriter};

@@ -159,7 +159,7 @@ faults! {
 
 impl Fault {
     /// Returns the first fault in the table with this code, or `None`.
-    pub(crate) fn of_code(code: &str) -> Option<Self> {
+    pub fn of_code(code: &str) -> Option<Self> {
         Self::ALL
             .iter()
             .find(|fault| fault.row().2 == Some(code))
@@ -167,17 +167,17 @@ impl Fault {
     }
 
     /// Returns the default messages of all faults, to recognise them in another samewire's answers.
-    pub(crate) fn messages() -> impl Iterator<Item = &'static str> {
+    pub fn messages() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|fault| fault.message())
     }
 
     /// Returns the default message of the fault, from its row.
-    pub(crate) fn message(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         self.row().3
     }
 
     /// Returns the `error.code`, if the fault has one.
-    pub(crate) fn code(self) -> Option<&'static str> {
+    pub fn code(self) -> Option<&'static str> {
         self.row().2
     }
 
@@ -250,7 +250,7 @@ impl EngineReport {
 
 /// Reason why an engine's answer cannot be used, for the log: `upstream_invalid_response` alone does not tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable {
+pub enum Unusable {
     /// Head that is none.
     Head,
     /// Status without a body that could be read.
@@ -380,7 +380,7 @@ impl Failure {
 
     /// Reads the failure from an error event of a stream; `None` if the data is no error. `named`: the event was
     /// named `error`, so any data is an error.
-    pub(crate) fn of_event(data: &str, named: bool) -> Option<Self> {
+    pub fn of_event(data: &str, named: bool) -> Option<Self> {
         match Report::read(data, named) {
             Some(report) => Some(report.failure(None)),
             None if named && data.trim().is_empty() => Some(Fault::Internal.into()),

@@ -26,7 +26,7 @@ pub enum Api {
 impl Api {
     /// Returns the API of a route whose answers are rewritten, by the end of its path. `target`: the path, perhaps with a
     /// query.
-    pub(crate) fn of_path(target: &str) -> Option<Self> {
+    pub fn of_path(target: &str) -> Option<Self> {
         match target.split('?').next().unwrap_or_default() {
             path if path.ends_with("/chat/completions") => Some(Self::Chat),
             path if path.ends_with("/completions") => Some(Self::Completions),
@@ -61,7 +61,7 @@ pub struct Extensions {
 
 impl Extensions {
     /// Returns the keys of the requested extensions in answers of chat and Completions, in canonical order.
-    pub(crate) fn keys(self) -> impl Iterator<Item = &'static str> {
+    pub fn keys(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (TOKEN_IDS, self.token_ids),
             ("prompt_logprobs", self.prompt_logprobs),

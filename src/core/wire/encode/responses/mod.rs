@@ -21,7 +21,7 @@ mod text_events;
 pub(super) use call::input as input_of;
 pub use call::{NameMeaning, OutputCall, OutputCalls};
 pub use dialects::in_dialect;
-pub(crate) use event::write_error;
+pub use event::write_error;
 pub use event::{EventFraming, LimitUse};
 pub use finished::{Finished, OutputItem, Persisted};
 pub use object::Echo;
