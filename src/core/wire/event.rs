@@ -213,6 +213,20 @@ pub struct ToolEntry<'a> {
     pub kind: ToolKind,
     /// True if the entry is a complete, separate call.
     pub whole: bool,
+    /// Where the call was found.
+    pub source: CallSource,
+}
+
+/// Place in an answer where a call was found. The same call may be in both (7.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallSource {
+    /// The engine's own report of calls.
+    #[default]
+    Engine,
+    /// Text of a stream.
+    Text,
+    /// Text of a whole answer, in which the engine's report of calls may follow.
+    WholeText,
 }
 
 /// Finish of a choice: the canonical reason, and the engine's details about the stop.

@@ -173,15 +173,105 @@ fn tools_of_responses() -> Value {
     tools().as_array().unwrap().iter().map(flat).collect()
 }
 
-/// An engine that sends reasoning or calls in their own fields has parsed the text, so the text stays unchanged.
+/// An engine that sends reasoning or calls in their own fields may have a parser for one of them only.
 #[test]
-fn an_engine_that_parses_is_left_alone() {
+fn an_engine_that_parses_reasoning_or_calls_is_read_for_calls_only() {
     let raw = "<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
     let call = json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]});
     for first in [json!({"reasoning": "r"}), call] {
         let case = of_deltas("auto", &[(first, ""), (json!({"content": raw}), "")], false);
-        assert_eq!(said(&case).content, raw);
+        let AnswerParts { content, calls, .. } = said(&case);
+        assert_eq!(content, "<think>x</think>");
+        assert_eq!(calls, [("f".to_owned(), "{}".to_owned())]);
     }
+}
+
+/// Calls in the text and in the engine's report, in the order in which they come: those of the second source that are
+/// not among those of the first are further calls.
+fn united(first: &[(String, String)], second: &[(String, String)]) -> Vec<(String, String)> {
+    let mut unpaired = first.to_vec();
+    let mut all = first.to_vec();
+    for call in second {
+        match unpaired.iter().position(|known| known == call) {
+            Some(at) => _ = unpaired.remove(at),
+            None => all.push(call.clone()),
+        }
+    }
+    all
+}
+
+proptest! {
+    #![proptest_config(crate::seeded::seeded(256))]
+
+    #[test]
+    fn a_call_in_text_and_report_is_one(
+        in_text in twin_calls(), reported in twin_calls(), pieces in 1_usize..9,
+        engine in select(vec!["vllm", "sglang", "generic"]), parser in select(vec!["qwen3", "auto"]),
+    ) {
+        let text: String = in_text
+            .iter()
+            .map(|(name, arguments)| format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>\n"))
+            .collect();
+        let text = text.trim_end();
+        let letters: Vec<_> = text.chars().collect();
+        let content = letters.chunks(pieces).map(|letters| (json!({"content": letters.iter().collect::<String>()}), ""));
+        let content: Vec<_> = content.collect();
+        let entries: Vec<_> = reported
+            .iter()
+            .enumerate()
+            .flat_map(|(at, (name, arguments))| {
+                let (start, end) = arguments.split_at(pieces.min(arguments.len()));
+                let entry = |entry: Value| (json!({"tool_calls": [entry]}), "");
+                [
+                    entry(json!({"index": at, "id": format!("call_{at}"), "type": "function", "function": {"name": name, "arguments": start}})),
+                    entry(json!({"index": at, "function": {"arguments": end}})),
+                ]
+            })
+            .collect();
+        for (deltas, expected) in [
+            ([content.clone(), entries.clone()].concat(), united(&in_text, &reported)),
+            ([entries, content].concat(), united(&reported, &in_text)),
+        ] {
+            let case = Case { engine: engine.to_owned(), ..of_deltas(parser, &deltas, false) };
+            let answer = said(&case);
+            prop_assert_eq!(answer.calls, expected);
+            prop_assert_eq!(answer.content.trim(), "");
+        }
+        let calls: Vec<_> = reported
+            .iter()
+            .enumerate()
+            .map(|(at, (name, arguments))| json!({"id": format!("call_{at}"), "type": "function", "function": {"name": name, "arguments": arguments}}))
+            .collect();
+        let message = json!({"role": "assistant", "content": text, "tool_calls": calls});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+        let whole = case(parser, false, body.to_string(), Ending::Whole);
+        let answer = whole.run(&Cut::Whole).body;
+        let ids = reported.iter().enumerate().map(|(at, _)| format!("\"call_{at}\""));
+        if in_text == reported {
+            prop_assert!(ids.into_iter().all(|id| answer.contains(&id)), "{}", answer);
+        }
+        prop_assert_eq!(said(&whole).calls, united(&in_text, &reported));
+    }
+}
+
+fn twin_calls() -> impl Strategy<Value = Vec<(String, String)>> {
+    let arguments = select(vec!["{}", "{\"number\": 1}", "{\"text\": \"}{\"}"]);
+    let call = (select(vec!["f", "g"]), arguments);
+    prop::collection::vec(
+        call.prop_map(|(name, json)| (name.to_owned(), json.to_owned())),
+        0..4,
+    )
+}
+
+/// An engine that reports a call and leaves its arguments in the text has made one call.
+#[test]
+fn a_reported_call_without_arguments_is_the_one_in_the_text() {
+    let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"number\": 1}}\n</tool_call>";
+    let bare = json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]});
+    let deltas = [(json!({"content": text}), ""), (bare, "")];
+    let calls = said(&of_deltas("qwen3", &deltas, false)).calls;
+    assert_eq!(calls, [("f".to_owned(), "{\"number\": 1}".to_owned())]);
 }
 
 /// An engine with only a reasoning parser leaves calls in the text, and the configured parser reads them.
@@ -223,8 +313,7 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
             expected,
             "{parser}"
         );
-        // An engine that sends tool calls has a parser for them, so text after them is text; tags before them were
-        // text, too.
+        // The same call in the text is not a second one; tags of reasoning before it are text.
         let tags = (json!({"content": "<think>x</think>"}), "");
         let deltas = [
             (json!({"reasoning": "hm"}), ""),
@@ -238,7 +327,7 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
             (expected.reasoning.clone(), expected.calls.clone()),
             "{parser}"
         );
-        assert_eq!(said.content, format!("<think>x</think>{text}"), "{parser}");
+        assert_eq!(said.content, "<think>x</think>\n\n", "{parser}");
     }
 }
 

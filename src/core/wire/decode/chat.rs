@@ -6,7 +6,7 @@
 use super::parts::Parts;
 use super::{BadField, ChoiceBody, ChoiceEmitter, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
-use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
+use crate::wire::event::{self, CallSource, PartName, ToolEntry, ToolKind};
 use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
 use bytes::BytesMut;
@@ -268,6 +268,7 @@ fn emit_call<'a>(call: &CallBody<'a>, whole: bool, emitter: &mut ChoiceEmitter<'
             args,
             kind,
             whole,
+            source: CallSource::Engine,
         });
     }
 }

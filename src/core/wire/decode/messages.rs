@@ -12,7 +12,8 @@ use super::{
 };
 use crate::json::{Raw, Text, compacted, integer, object, read};
 use crate::wire::event::{
-    ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, ToolEntry, ToolKind, Usage,
+    CallSource, ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, ToolEntry,
+    ToolKind, Usage,
 };
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
@@ -475,6 +476,7 @@ const NO_ENTRY: ToolEntry<'static> = ToolEntry {
     args: None,
     kind: ToolKind::Function,
     whole: false,
+    source: CallSource::Engine,
 };
 
 fn head(message: &MessageBody<'_>, to: &mut dyn EventSink) {

@@ -5,9 +5,10 @@ use super::EncoderOutput;
 use super::answer_writer::NO_ARGUMENTS;
 use super::held_arguments::{CallState, HeldArguments};
 use super::resent::{Repetition, Resent};
+use super::twins::TwinState;
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
-use crate::wire::event::{Delta, FrameExtras, ToolEntry, ToolKind};
+use crate::wire::event::{CallSource, Delta, FrameExtras, ToolEntry, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::repair::MAX_HELD;
 use crate::wire::rule::{Rule, Tally};
@@ -28,6 +29,8 @@ pub(super) struct OpenCalls {
     pub(super) may_hold: bool,
     /// Number of bytes of arguments held for repair.
     held_bytes: usize,
+    /// True if a call may wait for its twin.
+    pub(super) may_wait: bool,
 }
 
 /// State of one call: its identity, and how far its header and arguments have been sent.
@@ -44,8 +47,10 @@ pub(super) struct OpenCall {
     /// True if an earlier call has the same id. This call then gets a derived id, since a client could not tell
     /// their results apart.
     pub(super) shares_id: bool,
-    /// Arguments that came before the name, in JSON spelling.
+    /// Arguments that came before the call was sent, in JSON spelling.
     pub(super) unsent_arguments: Vec<u8>,
+    pub(super) source: CallSource,
+    pub(super) twin: TwinState,
     pub(super) arguments: Arguments,
     /// Hash of the arguments, used for engines that may send them twice.
     pub(super) resent: Resent,
@@ -71,15 +76,21 @@ impl OpenCalls {
     }
 
     /// Returns the position of the call that an entry belongs to (2.5 rule 2); appends a new call if there is none.
-    /// `args`: arguments of the entry.
-    pub(super) fn slot(
-        &mut self,
-        index: Option<u64>,
-        id: Option<&str>,
-        named: bool,
-        args: Option<&Text<'_>>,
-    ) -> usize {
+    /// `id`, `named`: the id of the entry, and whether it has a name. A call in the text has all its entries one after
+    /// another, the first with the name.
+    pub(super) fn slot(&mut self, entry: &ToolEntry<'_>, id: Option<&str>, named: bool) -> usize {
+        let ToolEntry {
+            index,
+            args,
+            source,
+            ..
+        } = entry;
+        let (index, args, source) = (*index, args.as_ref(), *source);
         let known = match index {
+            _ if source != CallSource::Engine => self
+                .all
+                .iter()
+                .rposition(|call| call.source == source && !named),
             Some(_) if index > self.highest => None,
             Some(_) => self
                 .all
@@ -101,11 +112,14 @@ impl OpenCalls {
                 }) {
                     Some(at) => Some(at),
                     None if id.is_some() || named => None,
-                    None => self.all.len().checked_sub(1),
+                    None => self
+                        .all
+                        .iter()
+                        .rposition(|call| call.source == CallSource::Engine),
                 }
             }
         };
-        known.unwrap_or_else(|| self.open(index))
+        known.unwrap_or_else(|| self.open(index, source))
     }
 
     /// Returns true if the call at `slot` has no id yet, and another call has this one.
@@ -272,10 +286,11 @@ impl OpenCalls {
         Some(&last.arguments).filter(|_| last.kind == ToolKind::Function)
     }
 
-    pub(super) fn open(&mut self, index: Option<u64>) -> usize {
+    pub(super) fn open(&mut self, index: Option<u64>, source: CallSource) -> usize {
         self.highest = self.highest.max(index);
         self.all.push(OpenCall {
             engine_index: index,
+            source,
             ..OpenCall::default()
         });
         self.all.len() - 1
@@ -306,11 +321,12 @@ impl OpenCall {
     }
 
     /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: some engines send all arguments
-    /// again, when they are complete or before; such a repetition is dropped.
+    /// again, when they are complete or before; such a repetition is dropped. `compares`: the call may have a twin.
     pub(super) fn read<'a>(
         &mut self,
         piece: Text<'a>,
         may_repeat: bool,
+        compares: bool,
         tally: &mut Tally,
     ) -> PassedArguments<'a> {
         let piece = match self.repeated_start(&piece).filter(|_| may_repeat) {
@@ -322,6 +338,9 @@ impl OpenCall {
         };
         let second = self.arguments.read(&piece);
         if !may_repeat {
+            if compares {
+                self.resent.read(&piece);
+            }
             return PassedArguments {
                 own: Some(piece),
                 ..PassedArguments::default()

@@ -4,10 +4,11 @@ use super::answer_writer::{EncoderOutput, send_held};
 use super::calls::{OpenCall, OpenCalls};
 use super::envelope::AnswerEnvelope;
 use super::held_arguments::CallState;
+use super::twins::{self, TwinState};
 use super::{MAX_CALLS, Normaliser};
 use crate::json::Text;
 use crate::wire::Shape;
-use crate::wire::event::{Delta, FrameExtras, ToolEntry, ToolKind};
+use crate::wire::event::{CallSource, ChunkUsage, Delta, FrameExtras, ToolEntry, ToolKind};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::naming::Naming;
 use crate::wire::rule::Rule;
@@ -20,7 +21,6 @@ impl Normaliser {
         extras: FrameExtras<'a>,
         to: &mut EncoderOutput<'_>,
     ) -> FrameExtras<'a> {
-        let naming = naming(self.envelope.as_ref(), &self.shape);
         let Some(choice) = self.choices.get_mut(index as usize) else {
             return extras;
         };
@@ -30,13 +30,8 @@ impl Normaliser {
             .map(|name| name.decoded())
             .filter(|name| !name.is_empty());
         let slot = match entry.whole {
-            true => choice.calls.open(entry.index),
-            false => choice.calls.slot(
-                entry.index,
-                id.as_deref(),
-                name.is_some(),
-                entry.args.as_ref(),
-            ),
+            true => choice.calls.open(entry.index, entry.source),
+            false => choice.calls.slot(&entry, id.as_deref(), name.is_some()),
         };
         // Held text goes out first, unless this call has nothing to send before its name is known.
         let is_named = name.is_some() || entry.whole && self.shape.forced_function.is_some();
@@ -59,13 +54,7 @@ impl Normaliser {
         let is_taken = id
             .as_deref()
             .is_some_and(|id| choice.calls.is_taken(id, slot));
-        let OpenCalls {
-            all,
-            started: next,
-            may_hold,
-            ..
-        } = &mut choice.calls;
-        let Some(call) = all.get_mut(slot) else {
+        let Some(call) = choice.calls.all.get_mut(slot) else {
             return extras;
         };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
@@ -74,24 +63,100 @@ impl Normaliser {
         call.identify(id, is_taken, name, &entry, &self.shape);
         let usage = extras.usage.clone();
         let mut extras = Some(extras);
-        if call.started.is_none() && call.name.is_some() {
-            if !call.unsent_arguments.is_empty() || call.is_holding() {
-                self.tally.count(Rule::ToolName);
+        self.begin_call(index, slot, entry.index, &mut extras, to);
+        self.pass_arguments(index, slot, entry, usage, &mut extras, to);
+        extras.unwrap_or_default()
+    }
+
+    /// Starts a call that has its name, unless it has to wait for its twin. `said`: its index as the engine counts.
+    fn begin_call(
+        &mut self,
+        index: u32,
+        slot: usize,
+        said: Option<u64>,
+        extras: &mut Option<FrameExtras<'_>>,
+        to: &mut EncoderOutput<'_>,
+    ) {
+        // Without a parser, no call is found in text.
+        let compares = self.shape.text_format().is_some();
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let next = u64::from(choice.calls.started);
+        let is_new = |call: &&mut OpenCall| {
+            call.started.is_none() && call.name.is_some() && call.twin == TwinState::Alone
+        };
+        let waits = compares && twins::waits(&choice.calls.all, slot);
+        let Some(call) = choice.calls.all.get_mut(slot).filter(is_new) else {
+            return;
+        };
+        if waits {
+            call.twin = TwinState::Awaited;
+            choice.calls.may_wait = true;
+            return;
+        }
+        if !call.unsent_arguments.is_empty() || call.is_holding() {
+            self.tally.count(Rule::ToolName);
+        }
+        if said.is_some_and(|said| said != next) {
+            self.tally.count(Rule::ToolIndex);
+        }
+        self.start_call(index, slot, extras, to);
+    }
+
+    /// Sends the header of a call, with the arguments that waited for it.
+    fn start_call(
+        &mut self,
+        index: u32,
+        slot: usize,
+        extras: &mut Option<FrameExtras<'_>>,
+        to: &mut EncoderOutput<'_>,
+    ) {
+        let naming = naming(self.envelope.as_ref(), &self.shape);
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let OpenCalls {
+            all, started: next, ..
+        } = &mut choice.calls;
+        for (at, call) in all.iter_mut().enumerate().take(slot + 1) {
+            // Calls of a whole text that wait come before all others.
+            if at < slot {
+                if call.source != CallSource::WholeText || call.twin != TwinState::Awaited {
+                    continue;
+                }
+                call.twin = TwinState::Alone;
             }
-            if entry.index.is_some_and(|said| said != u64::from(*next)) {
-                self.tally.count(Rule::ToolIndex);
-            }
-            call.start((index, *next), &naming, &mut extras, &mut self.tally, to);
+            call.start((index, *next), &naming, extras, &mut self.tally, to);
             *next += 1;
         }
+    }
+
+    /// Reads the arguments of an entry, and sends what need not be held. `usage`: the one of the entry's chunk.
+    fn pass_arguments(
+        &mut self,
+        index: u32,
+        slot: usize,
+        entry: ToolEntry<'_>,
+        usage: Option<Box<ChunkUsage>>,
+        extras: &mut Option<FrameExtras<'_>>,
+        to: &mut EncoderOutput<'_>,
+    ) {
+        let compares = self.shape.text_format().is_some();
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let OpenCalls { all, may_hold, .. } = &mut choice.calls;
+        let (Some(call), Some(args)) = (all.get_mut(slot), entry.args) else {
+            return;
+        };
         let may_repeat = call.kind == ToolKind::Function && !entry.whole;
-        let tally = &mut self.tally;
-        let passed = entry
-            .args
-            .map(|args| call.read(args, may_repeat, tally))
-            .unwrap_or_default();
+        let passed = call.read(args, may_repeat, compares, &mut self.tally);
         *may_hold |= call.resent.is_holding();
         let started = call.started;
+        let is_decided = call.twin == TwinState::Awaited
+            && call.source != CallSource::WholeText
+            && call.arguments.is_closed();
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
         for args in passed
             .own
@@ -110,7 +175,58 @@ impl Normaliser {
                 }
             });
         }
-        extras.unwrap_or_default()
+        if is_decided {
+            self.settle_call(index, slot, extras, to);
+        }
+    }
+
+    /// Decides about the calls of a choice that wait, since something else follows.
+    pub(super) fn settle_calls(&mut self, index: u32, to: &mut EncoderOutput<'_>) {
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        if !std::mem::take(&mut choice.calls.may_wait) {
+            return;
+        }
+        for slot in 0..choice.calls.all.len() {
+            let call = self.choices.get(index as usize);
+            let call = call.and_then(|choice| choice.calls.all.get(slot));
+            if call.is_some_and(|call| call.twin == TwinState::Awaited) {
+                self.settle_call(index, slot, &mut None, to);
+            }
+        }
+    }
+
+    /// Decides about a call that waits: starts it, unless it is the same as one of the other source (7.2).
+    fn settle_call(
+        &mut self,
+        index: u32,
+        slot: usize,
+        extras: &mut Option<FrameExtras<'_>>,
+        to: &mut EncoderOutput<'_>,
+    ) {
+        let Some(choice) = self.choices.get_mut(index as usize) else {
+            return;
+        };
+        let all = &mut choice.calls.all;
+        let found = twins::find(all, slot);
+        let Some(call) = all.get_mut(slot) else {
+            return;
+        };
+        let Some(found) = found else {
+            call.twin = TwinState::Alone;
+            return self.start_call(index, slot, extras, to);
+        };
+        self.tally.count(Rule::ToolTwice);
+        call.twin = TwinState::Found;
+        let id = call.engine_id.take();
+        if let Some(twin) = all.get_mut(found) {
+            let waits = std::mem::replace(&mut twin.twin, TwinState::Found) == TwinState::Awaited;
+            if waits {
+                twin.engine_id = id.or_else(|| twin.engine_id.take());
+                self.start_call(index, found, extras, to);
+            }
+        }
     }
 
     /// Sends what is held of the arguments of a choice's calls, as far as `state` decides it.
@@ -126,37 +242,39 @@ impl Normaliser {
     /// Starts calls without a name if `tool_choice` forces a function, whose name they get (2.5 rule 4). Returns
     /// true if all calls of the choice have a name then.
     pub(super) fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
-        let naming = naming(self.envelope.as_ref(), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else {
             return true;
         };
-        let OpenCalls {
-            all, started: next, ..
-        } = &mut choice.calls;
-        let mut named = true;
         let most = if self.shape.one_call { 1 } else { MAX_CALLS };
-        for call in all
-            .iter_mut()
-            .take(most)
-            .filter(|call| call.started.is_none())
-        {
-            let Some(forced) = &self.shape.forced_function else {
-                named = false;
-                continue;
-            };
-            call.name = Some(forced.clone());
-            self.tally.count(Rule::ToolName);
-            let place = (u32::try_from(index).unwrap_or(u32::MAX), *next);
-            *next += 1;
-            call.start(place, &naming, &mut None, &mut self.tally, to);
+        let calls = choice.calls.all.iter().enumerate().take(most);
+        let unnamed = calls.filter(|(_, call)| call.name.is_none() && call.started.is_none());
+        let unnamed: Vec<_> = unnamed.map(|(slot, _)| slot).collect();
+        let Some(forced) = &self.shape.forced_function else {
+            return unnamed.is_empty();
+        };
+        let forced = forced.clone();
+        for slot in unnamed {
+            let choice = self.choices.get_mut(index);
+            if let Some(call) = choice.and_then(|choice| choice.calls.all.get_mut(slot)) {
+                call.name = Some(forced.clone());
+                self.tally.count(Rule::ToolName);
+                self.start_call(
+                    u32::try_from(index).unwrap_or(u32::MAX),
+                    slot,
+                    &mut None,
+                    to,
+                );
+            }
         }
-        named
+        true
     }
 
     pub(super) fn start_forced_calls(&mut self, to: &mut EncoderOutput<'_>) {
-        for index in 0..self.choices.len() {
-            self.name_calls(index, to);
-            self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), CallState::Cut, to);
+        for at in 0..self.choices.len() {
+            let index = u32::try_from(at).unwrap_or(u32::MAX);
+            self.settle_calls(index, to);
+            self.name_calls(at, to);
+            self.pass_held(index, CallState::Cut, to);
         }
     }
 }

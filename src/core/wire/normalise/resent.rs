@@ -110,6 +110,11 @@ impl Resent {
         Some(begun.text)
     }
 
+    /// Returns true if the first value of another call is the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.first.is_same(&other.first)
+    }
+
     /// Returns true if `text` is the first value.
     pub(super) fn is_again(&self, text: &Text<'_>) -> bool {
         let mut digest = Digest::default();

@@ -2,10 +2,9 @@
 //! from the answer.
 //!
 //! Takes: the events of a decoder. Gives: the same events, except that `Content` is split into `Reasoning`,
-//! `Content`, tool entries and items. Remembers: one parser (a [`Reader`]) per choice. Never: parses the text of a
-//! choice whose tool calls the engine reports itself; from that point on such a choice passes through unchanged.
-//! The stage stops looking for reasoning once the engine reports it itself. It then looks for calls only if the
-//! configuration names the parser: such an engine may have no call parser.
+//! `Content`, tool entries and items. Remembers: one parser (a [`Reader`]) per choice. Never: looks for reasoning
+//! once the engine has sent reasoning or calls itself. It still looks for calls then: the engine may have a parser
+//! for one and not for the other, and the normaliser compares the calls that both have found.
 //!
 //! A reader takes text cut anywhere and emits [`Piece`]s. There are two kinds: the Harmony parser, and the parser for
 //! reasoning and calls between markers.
@@ -32,8 +31,8 @@ mod wrapper;
 use super::Shape;
 use super::decode::EventSink;
 use super::event::{
-    ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason, TokenLogprob,
-    ToolEntry, ToolKind,
+    CallSource, ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason,
+    TokenLogprob, ToolEntry, ToolKind,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
@@ -303,8 +302,7 @@ impl Parsing {
         to.delta(choice, delta, extras)
     }
 
-    /// Passes on an entry of the engine's own `tool_calls` and turns parsing off for the choice. Returns the extras
-    /// that no frame has carried yet.
+    /// Passes on an entry of the engine's own `tool_calls`. Returns the extras that no frame has carried yet.
     pub(super) fn tool<'a>(
         &mut self,
         choice: u32,
@@ -312,7 +310,7 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        let extras = self.turn_off(choice as usize, extras, to);
+        let extras = self.leave_reasoning(choice as usize, extras, to);
         to.tool(choice, entry, extras)
     }
 
@@ -389,22 +387,23 @@ impl Parsing {
         extras
     }
 
-    /// Stops looking for reasoning in a choice whose engine reports it separately. Calls are still looked for if the
-    /// configuration names their parser, because they may remain in the text; else parsing is turned off.
+    /// Stops looking for reasoning in a choice for which the engine has sent reasoning or calls itself. Calls are still
+    /// looked for: they may remain in the text.
     fn leave_reasoning<'a>(
         &mut self,
         choice: usize,
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        if !self.script.reads_calls() || !matches!(self.reader(choice), Some(Reader::Text(_))) {
+        let reads_on = matches!(
+            self.reader(choice),
+            Some(Reader::Text(_) | Reader::Undecided(_))
+        );
+        if !reads_on || !self.script.finds_calls() {
             return self.turn_off(choice, extras, to);
         }
-        self.release(choice, extras, to, |reader, emit| {
-            if let Reader::Text(reader) = reader {
-                reader.leave_reasoning(emit);
-            }
-        })
+        let extras = self.release(choice, extras, to, Reader::leave_reasoning);
+        self.break_off(choice, extras, to)
     }
 
     /// Parses a text. If the logprobs or token ids of its tokens are known, each token is parsed separately, so that
@@ -519,11 +518,21 @@ impl Parsing {
         let extras = self.release(choice, extras, to, |reader, emit| {
             reader.end(complete, emit)
         });
+        self.break_off(choice, extras, to)
+    }
+
+    /// Marks a call as broken off if the text has ended before its arguments.
+    fn break_off<'a>(
+        &mut self,
+        choice: usize,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
         let breaks_off =
             |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
         if self.choices.get(choice).is_some_and(breaks_off) {
-            // The text ends before the arguments: an open object says so.
+            // An open object says so.
             return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
         }
         extras
@@ -569,6 +578,10 @@ impl Parsing {
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
+            source: match self.whole {
+                true => CallSource::WholeText,
+                false => CallSource::Text,
+            },
             calls: self
                 .choices
                 .get(choice)
@@ -597,6 +610,20 @@ impl Reader {
                 }
             }
             Self::Off => {}
+        }
+    }
+
+    /// Stops looking for reasoning; text that is held precedes what the engine sends itself.
+    fn leave_reasoning(&mut self, emit: Emit<'_>) {
+        if let Self::Undecided(undecided) = self {
+            let held = std::mem::take(&mut undecided.held);
+            *self = undecided.settled();
+            if !held.is_empty() {
+                self.read(&held, emit);
+            }
+        }
+        if let Self::Text(text) = self {
+            text.leave_reasoning(emit);
         }
     }
 
@@ -644,6 +671,7 @@ struct PieceEmitter<'a, 'to> {
     hide_reasoning: bool,
     items: bool,
     found: UnparsedKinds,
+    source: CallSource,
     calls: FoundCalls,
     /// True once a delta or tool entry has been sent.
     has_emitted: bool,
@@ -706,16 +734,15 @@ impl<'a> PieceEmitter<'a, '_> {
             args.map(Text::plain),
         );
         let kind = ToolKind::Function;
-        // Each call gets its own index: ids that the model writes are not reliable.
-        let index = self.calls.count.checked_sub(1);
         let entry = ToolEntry {
-            index,
+            index: None,
             id,
             name,
             namespace: None,
             args,
             kind,
             whole: false,
+            source: self.source,
         };
         self.extras = self.to.tool(self.choice, entry, extras);
     }

@@ -217,6 +217,11 @@ impl TextFormat {
         !self.calls.is_empty() && self.guessed_family.is_none()
     }
 
+    /// Returns true if calls are looked for in the text.
+    pub(super) fn finds_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// Returns true if calls that the engine refuses to parse can be parsed here, so that the request
     /// can be rewritten instead of failing.
     pub fn can_read_calls(&self) -> bool {

@@ -14,7 +14,8 @@ use super::members::{list, object, string, text};
 use super::{BadField, Decode, EventSink, FrameText, ReadOptions, classify, seconds};
 use crate::json::{Raw, Text, compacted, integer, read};
 use crate::wire::event::{
-    Delta, Event, FrameExtras, Head, ItemStage, Logprobs, TokenLogprob, ToolEntry, ToolKind,
+    CallSource, Delta, Event, FrameExtras, Head, ItemStage, Logprobs, TokenLogprob, ToolEntry,
+    ToolKind,
 };
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
@@ -719,6 +720,7 @@ fn entry<'a>(item: &AnswerItem, args: Option<Text<'a>>) -> ToolEntry<'a> {
         args,
         kind,
         whole: false,
+        source: CallSource::Engine,
     }
 }
 

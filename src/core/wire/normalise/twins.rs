@@ -1,0 +1,44 @@
+//! Calls that an answer has twice: in its text, and in the engine's own report (wire-format 7.2).
+//!
+//! Takes: the calls of a choice. Gives: whether one of them has to wait, and which other call is the same. Remembers:
+//! nothing; each call has its [`TwinState`]. Never: compares two calls of one source.
+
+use super::calls::OpenCall;
+use crate::wire::event::CallSource;
+
+/// Result of the comparison of a call with those of the other source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TwinState {
+    /// No equal call so far.
+    #[default]
+    Alone,
+    /// Not sent until its arguments are complete, because an equal call may be there.
+    Awaited,
+    /// An equal call is there. One of the two is sent.
+    Found,
+}
+
+/// Returns true if the call must wait: a call of the other source has its name, or its text is whole, so that the
+/// engine's report follows, whose ids count.
+pub(super) fn waits(all: &[OpenCall], slot: usize) -> bool {
+    all.get(slot).is_some_and(|call| {
+        call.source == CallSource::WholeText || all.iter().any(|other| may_be_equal(call, other))
+    })
+}
+
+/// Returns the position of the call that is the same as this one: of the other source, with its name and the same
+/// JSON value. A call that the engine reports without arguments is any call of its name.
+pub(super) fn find(all: &[OpenCall], slot: usize) -> Option<usize> {
+    let call = all.get(slot)?;
+    let is_bare = call.source == CallSource::Engine && call.arguments.is_absent();
+    let is_equal = |other: &OpenCall| {
+        is_bare || other.arguments.is_closed() && other.resent.is_same(&call.resent)
+    };
+    all.iter()
+        .position(|other| may_be_equal(call, other) && is_equal(other))
+}
+
+fn may_be_equal(call: &OpenCall, other: &OpenCall) -> bool {
+    let is_engine = |call: &OpenCall| call.source == CallSource::Engine;
+    is_engine(call) != is_engine(other) && other.twin != TwinState::Found && other.name == call.name
+}
