@@ -40,6 +40,8 @@ pub(super) struct FastPath {
 #[derive(Debug)]
 struct FrameTemplate {
     choice: u32,
+    /// Field in which the engine sends the text.
+    field: TextField,
     /// Route that the text must take through the parser of unparsed text.
     route: TextRoute,
     /// Bytes before the text in the engine's frame, and after it in `after`, quotes included.
@@ -85,7 +87,7 @@ impl FastPath {
         let Some(text) = template.text_in(frame.data) else {
             return false;
         };
-        if stages.route(template.choice, text) != Some(template.route)
+        if stages.route(template.choice, template.field, text) != Some(template.route)
             || stages.normaliser.is_stopped(template.choice)
         {
             return false;
@@ -151,7 +153,7 @@ impl FrameTemplate {
         }
         let mark = Text::plain(PLACEHOLDER);
         let text = std::str::from_utf8(text).ok()?;
-        let route = stages.route(choice, text)?;
+        let route = stages.route(choice, field, text)?;
         let delta = match (field, route) {
             (TextField::Content, TextRoute::Plain | TextRoute::Content) => Delta::Content(mark),
             (TextField::Reasoning, TextRoute::Plain)
@@ -175,6 +177,7 @@ impl FrameTemplate {
         };
         (written == expected.concat()).then(|| Self {
             choice,
+            field,
             route,
             before: before.into(),
             after: after.into(),
@@ -205,7 +208,7 @@ impl FrameTemplate {
         let mut expected = BytesMut::new();
         self.write(text, &mut expected);
         expected == written
-            && stages.route(self.choice, text) == Some(self.route)
+            && stages.route(self.choice, self.field, text) == Some(self.route)
             && self
                 .counts
                 .iter()

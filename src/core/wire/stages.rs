@@ -81,11 +81,11 @@ impl Stages {
 
     /// Returns the route of a choice's text, given in JSON spelling, past the parser; `None` if it must be parsed.
     #[inline]
-    pub(super) fn route(&self, choice: u32, spelled: &str) -> Option<TextRoute> {
+    pub(super) fn route(&self, choice: u32, field: TextField, spelled: &str) -> Option<TextRoute> {
         self.parsing
             .as_deref()
             .map_or(Some(TextRoute::Plain), |parsing| {
-                parsing.route(choice, spelled)
+                parsing.route(choice, field, spelled)
             })
     }
 

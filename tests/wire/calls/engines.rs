@@ -255,6 +255,51 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(crate::seeded::seeded(256))]
+
+    /// A complete call at the end of the reasoning that the engine reports is a call if nothing follows; else it is
+    /// reasoning like all text before it.
+    #[test]
+    fn a_call_at_the_end_of_the_engines_reasoning_is_a_call(
+        prose in prop::collection::vec(select(vec![
+            "I look. ", "<tool_call> is a mark. ", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call> would do. ",
+            "<tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call>\n", "<", "\n\n",
+        ]), 0..5),
+        calls in twin_calls(), pieces in 1_usize..12, parser in select(vec!["qwen3", "hermes", "auto"]),
+        whole in any::<bool>(),
+    ) {
+        let prose = prose.concat() + "So. ";
+        let markup: String = calls
+            .iter()
+            .map(|(name, arguments)| format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>"))
+            .collect();
+        let text = format!("{prose}{markup}");
+        let letters: Vec<_> = text.chars().collect();
+        let deltas = letters.chunks(pieces).map(|letters| (json!({"reasoning": letters.iter().collect::<String>()}), ""));
+        let deltas: Vec<_> = deltas.collect();
+        for (after, finish) in [("", "stop"), ("Done.", "stop"), ("", "length")] {
+            let is_call = after.is_empty() && finish == "stop" && !calls.is_empty();
+            let case = if whole {
+                let message = json!({"role": "assistant", "reasoning": text, "content": after});
+                let choice = json!({"index": 0, "message": message, "finish_reason": finish});
+                let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+                case(parser, false, body.to_string(), Ending::Whole)
+            } else {
+                let chunks = deltas.iter().map(|(delta, _)| chunk(delta, &Value::Null, Value::Null));
+                let content = chunk(&json!({"content": after}), &Value::Null, Value::Null);
+                let end = chunk(&json!({}), &Value::Null, finish.into());
+                case(parser, true, chunks.collect::<String>() + &content + &end + "data: [DONE]\n\n", Ending::Clean)
+            };
+            let answer = said(&case);
+            prop_assert_eq!(answer.content, after);
+            prop_assert_eq!(answer.finish, if is_call { "tool_calls" } else { finish });
+            prop_assert_eq!(answer.calls, if is_call { calls.clone() } else { Vec::new() });
+            prop_assert_eq!(&answer.reasoning, if is_call { &prose } else { &text });
+        }
+    }
+}
+
 fn twin_calls() -> impl Strategy<Value = Vec<(String, String)>> {
     let arguments = select(vec!["{}", "{\"number\": 1}", "{\"text\": \"}{\"}"]);
     let call = (select(vec!["f", "g"]), arguments);

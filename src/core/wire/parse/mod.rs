@@ -19,6 +19,7 @@ mod held;
 mod held_call;
 mod marker;
 pub(super) mod names;
+mod reasoning;
 mod script;
 mod text;
 mod think;
@@ -36,9 +37,11 @@ use super::event::{
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
+use super::stages::TextField;
 use crate::json::{Raw, Text};
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
+use reasoning::EngineReasoning;
 pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
@@ -115,6 +118,7 @@ pub(super) enum TextRoute {
 #[derive(Debug)]
 struct Choice {
     reader: Reader,
+    reasoning: EngineReasoning,
     calls: FoundCalls,
 }
 
@@ -205,18 +209,26 @@ impl Parsing {
     }
 
     /// Returns how a text of this choice can bypass the parser; `None` if it has to be parsed. `spelled` is the text
-    /// as written in JSON, escapes included.
-    pub(super) fn route(&self, choice: u32, spelled: &str) -> Option<TextRoute> {
+    /// as written in JSON, escapes included; `field` is the one in which the engine sent it.
+    pub(super) fn route(&self, choice: u32, field: TextField, spelled: &str) -> Option<TextRoute> {
         // The search for markers works on unescaped text, and an escape may stand for any part of a marker.
         if memchr::memchr(b'\\', spelled.as_bytes()).is_some() {
             return None;
         }
-        match &self.choices.get(choice as usize)?.reader {
-            Reader::Harmony(reader, None) => reader.route(spelled),
-            Reader::Harmony(_, Some(_)) => None,
-            Reader::Text(reader) => reader.route(spelled),
-            Reader::Undecided(_) => None,
-            Reader::Off => Some(TextRoute::Plain),
+        let Choice {
+            reader, reasoning, ..
+        } = self.choices.get(choice as usize)?;
+        match (reader, field, reasoning) {
+            (Reader::Off, ..) => Some(TextRoute::Plain),
+            (_, TextField::Reasoning, EngineReasoning::Reading(reading)) => {
+                reading.passes(spelled).then_some(TextRoute::Plain)
+            }
+            (_, TextField::Reasoning, EngineReasoning::Past) => Some(TextRoute::Plain),
+            (_, TextField::Reasoning, EngineReasoning::Unseen(_))
+            | (_, TextField::Content, EngineReasoning::Reading(_))
+            | (Reader::Harmony(_, Some(_)) | Reader::Undecided(_), ..) => None,
+            (Reader::Harmony(reader, None), ..) => reader.route(spelled),
+            (Reader::Text(reader), ..) => reader.route(spelled),
         }
     }
 
@@ -278,13 +290,25 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         let at = choice as usize;
         let extras = match &delta {
-            Delta::Content(text) => match self.reader(at) {
-                Some(Reader::Off) | None => extras,
-                Some(_) => return self.read(at, text, extras, to),
-            },
-            Delta::Reasoning(_) => {
+            Delta::Content(text) => {
+                let extras = match text.is_empty() {
+                    true => extras,
+                    false => self.end_reasoning(at, true, extras, to),
+                };
+                match self.reader(at) {
+                    Some(Reader::Off) | None => extras,
+                    Some(_) => return self.read(at, text, extras, to),
+                }
+            }
+            Delta::Reasoning(text) => {
                 self.found.engine_sent_reasoning = true;
-                self.leave_reasoning(at, extras, to)
+                let extras = self.begin_reasoning(at, extras, to);
+                match self.choices.get_mut(at).map(|choice| &mut choice.reasoning) {
+                    Some(EngineReasoning::Reading(_)) => {
+                        return self.read_reasoning(at, text, extras, to);
+                    }
+                    _ => extras,
+                }
             }
             Delta::FunctionCall { .. } => self.turn_off(at, extras, to),
             Delta::Refusal(_) => self.flush(at, false, extras, to),
@@ -302,6 +326,72 @@ impl Parsing {
         to.delta(choice, delta, extras)
     }
 
+    /// Prepares a choice for reasoning that the engine reports itself.
+    fn begin_reasoning<'a>(
+        &mut self,
+        choice: usize,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        self.reader(choice);
+        let known = self.choices.get(choice).map(|choice| &choice.reasoning);
+        let Some(EngineReasoning::Unseen(follows_other)) = known else {
+            return extras;
+        };
+        let follows_other = *follows_other;
+        let extras = self.leave_reasoning(choice, extras, to);
+        let calls = self.script.trailing_calls().filter(|_| !follows_other);
+        if let Some(choice) = self.choices.get_mut(choice) {
+            let calls = calls.filter(|_| matches!(choice.reader, Reader::Text(_)));
+            choice.reasoning = calls.map_or(EngineReasoning::Past, |calls| {
+                EngineReasoning::Reading(Box::new(calls))
+            });
+        }
+        extras
+    }
+
+    fn read_reasoning<'a>(
+        &mut self,
+        choice: usize,
+        text: &Text<'_>,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        let text = text.decoded();
+        self.emit_with_extras(choice, extras, to, |choice, emit| {
+            match &mut choice.reasoning {
+                EngineReasoning::Reading(reading) => reading.read(&text, emit),
+                EngineReasoning::Unseen(_) | EngineReasoning::Past => emit(Piece::Reasoning(&text)),
+            }
+        })
+    }
+
+    /// Ends the engine's reasoning, whose calls count if nothing else `follows` them.
+    fn end_reasoning<'a>(
+        &mut self,
+        choice: usize,
+        follows: bool,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        if follows {
+            self.reader(choice);
+        }
+        let Some(known) = self.choices.get_mut(choice) else {
+            return extras;
+        };
+        if let EngineReasoning::Unseen(other) = &mut known.reasoning {
+            *other |= follows;
+            return extras;
+        }
+        match std::mem::replace(&mut known.reasoning, EngineReasoning::Past) {
+            EngineReasoning::Reading(reading) => self.release(choice, extras, to, |_, emit| {
+                reading.end(!follows, emit);
+            }),
+            EngineReasoning::Unseen(_) | EngineReasoning::Past => extras,
+        }
+    }
+
     /// Passes on an entry of the engine's own `tool_calls`. Returns the extras that no frame has carried yet.
     pub(super) fn tool<'a>(
         &mut self,
@@ -310,6 +400,7 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
+        let extras = self.end_reasoning(choice as usize, true, extras, to);
         let extras = self.leave_reasoning(choice as usize, extras, to);
         to.tool(choice, entry, extras)
     }
@@ -344,6 +435,7 @@ impl Parsing {
                 }
                 Choice {
                     reader,
+                    reasoning: EngineReasoning::Unseen(false),
                     calls: FoundCalls::default(),
                 }
             };
@@ -380,6 +472,7 @@ impl Parsing {
         if let Some(Reader::Harmony(_, tokens)) = self.existing_reader(choice) {
             *tokens = None;
         }
+        let extras = self.end_reasoning(choice, true, extras, to);
         let extras = self.flush(choice, true, extras, to);
         if let Some(reader) = self.reader(choice) {
             *reader = Reader::Off;
@@ -402,7 +495,9 @@ impl Parsing {
         if !reads_on || !self.script.finds_calls() {
             return self.turn_off(choice, extras, to);
         }
-        let extras = self.release(choice, extras, to, Reader::leave_reasoning);
+        let extras = self.release(choice, extras, to, |choice, emit| {
+            choice.reader.leave_reasoning(emit);
+        });
         self.break_off(choice, extras, to)
     }
 
@@ -427,8 +522,8 @@ impl Parsing {
             && let Some(all) = tokens.read(&extras)
         {
             extras.tokens_read = true;
-            return self.emit_with_extras(choice, extras, to, |reader, emit| {
-                if let Reader::Harmony(reader, _) = reader {
+            return self.emit_with_extras(choice, extras, to, |choice, emit| {
+                if let Reader::Harmony(reader, _) = &mut choice.reader {
                     all.into_iter()
                         .for_each(|meant| reader.read_token(meant, emit));
                 }
@@ -482,7 +577,9 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        self.emit_with_extras(choice, extras, to, |reader, emit| reader.read(text, emit))
+        self.emit_with_extras(choice, extras, to, |choice, emit| {
+            choice.reader.read(text, emit);
+        })
     }
 
     /// Runs `read` on the reader of a choice and passes on the pieces it emits; the extras go with the first piece.
@@ -491,11 +588,11 @@ impl Parsing {
         choice: usize,
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
-        read: impl FnOnce(&mut Reader, Emit<'_>),
+        read: impl FnOnce(&mut Choice, Emit<'_>),
     ) -> FrameExtras<'a> {
         let mut emitter = self.emitter(choice, extras, to);
         if let Some(choice) = self.choices.get_mut(choice) {
-            read(&mut choice.reader, &mut |piece| emitter.say(piece));
+            read(choice, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
         }
         if !emitter.has_emitted {
@@ -515,8 +612,9 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        let extras = self.release(choice, extras, to, |reader, emit| {
-            reader.end(complete, emit)
+        let extras = self.end_reasoning(choice, !complete, extras, to);
+        let extras = self.release(choice, extras, to, |choice, emit| {
+            choice.reader.end(complete, emit);
         });
         self.break_off(choice, extras, to)
     }
@@ -545,7 +643,7 @@ impl Parsing {
         choice: usize,
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
-        release: impl FnOnce(&mut Reader, Emit<'_>),
+        release: impl FnOnce(&mut Choice, Emit<'_>),
     ) -> FrameExtras<'a> {
         let usage = extras.usage.clone();
         let mut emitter = self.emitter(
@@ -557,7 +655,7 @@ impl Parsing {
             to,
         );
         if let Some(choice) = self.choices.get_mut(choice) {
-            release(&mut choice.reader, &mut |piece| emitter.say(piece));
+            release(choice, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
         }
         self.found = emitter.found;

@@ -6,6 +6,7 @@ use super::families::GPT_OSS;
 use super::family::{BlockOpening, Family, Special};
 use super::harmony::{Harmony, HarmonyCalls};
 use super::names;
+use super::reasoning::TrailingCalls;
 use super::text::TextParser;
 use super::think::Think;
 use super::tokens::Tokens;
@@ -236,6 +237,13 @@ impl TextFormat {
     /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
     pub(super) fn guessed_family(&self) -> Option<&'static Family> {
         self.guessed_family
+    }
+
+    /// Creates the parser for calls at the end of the engine's own reasoning; `None` if calls are not looked for.
+    pub(super) fn trailing_calls(&self) -> Option<TrailingCalls> {
+        let starts = Arc::new(Starts::of(&self.calls, &self.tools));
+        let calls = Calls::of(&starts, &Arc::default(), self.repair)?;
+        Some(TrailingCalls::new(calls.amid_text()))
     }
 
     /// Creates the reader of a choice. `items`: the client's API has output items.

@@ -194,6 +194,17 @@ impl Calls {
         })
     }
 
+    /// Returns the parser for text in the middle of an answer, where no call begins without a marker.
+    pub(super) fn amid_text(mut self) -> Self {
+        self.state = CallsState::Text;
+        self
+    }
+
+    /// Returns the number of bytes at the end of the text that are not decided.
+    pub(super) fn held_length(&self) -> usize {
+        self.held.len() + self.blank.len()
+    }
+
     /// Returns true if this text passes unchanged: nothing is buffered, and no marker begins in it.
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = self.held.is_empty() && matches!(self.state, CallsState::Text);
