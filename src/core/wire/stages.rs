@@ -14,7 +14,7 @@ use super::event::{Delta, Event, FrameExtras, ToolEntry};
 use super::fault::Failure;
 use super::held_reasoning::HeldReasoning;
 use super::normalise::{EncoderOutput, Normaliser};
-use super::parse::{Beginning, Parsing, TextRoute};
+use super::parse::{Beginning, Parsing, TextField, TextRoute};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Ending, Shape, Stamp};
@@ -182,13 +182,6 @@ pub(super) struct FrameShape {
     pub(super) text: Option<(u32, TextField, Range<usize>)>,
     /// True if the frame has content that a template cannot express.
     pub(super) has_other_content: bool,
-}
-
-/// Field of the delta that a text belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextField {
-    Content,
-    Reasoning,
 }
 
 impl FrameShape {

@@ -5,7 +5,6 @@ use super::EncoderOutput;
 use super::answer_writer::NO_ARGUMENTS;
 use super::held_arguments::{CallState, HeldArguments};
 use super::resent::{Repetition, Resent};
-use super::twins::TwinState;
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{CallSource, Delta, FrameExtras, ToolEntry, ToolKind};
@@ -56,6 +55,18 @@ pub(super) struct OpenCall {
     pub(super) resent: Resent,
     /// Arguments held for repair; `None` if they are not repaired.
     pub(super) held: Option<Box<HeldArguments>>,
+}
+
+/// Result of the comparison of a call with those of the other source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TwinState {
+    /// No equal call so far.
+    #[default]
+    Alone,
+    /// Not sent until its arguments are complete, because an equal call may be there.
+    Awaited,
+    /// An equal call is there. One of the two is sent.
+    Found,
 }
 
 /// Parts of a piece of arguments to pass on.

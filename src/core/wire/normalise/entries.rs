@@ -1,10 +1,10 @@
 //! Entries of tool calls: which call each belongs to, and when the call starts (wire-format 2.5).
 
 use super::answer_writer::{EncoderOutput, send_held};
-use super::calls::{OpenCall, OpenCalls};
+use super::calls::{OpenCall, OpenCalls, TwinState};
 use super::envelope::AnswerEnvelope;
 use super::held_arguments::CallState;
-use super::twins::{self, TwinState};
+use super::twins;
 use super::{MAX_CALLS, Normaliser};
 use crate::json::Text;
 use crate::wire::Shape;

@@ -3,20 +3,8 @@
 //! Takes: the calls of a choice. Gives: whether one of them has to wait, and which other call is the same. Remembers:
 //! nothing; each call has its [`TwinState`]. Never: compares two calls of one source.
 
-use super::calls::OpenCall;
+use super::calls::{OpenCall, TwinState};
 use crate::wire::event::CallSource;
-
-/// Result of the comparison of a call with those of the other source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum TwinState {
-    /// No equal call so far.
-    #[default]
-    Alone,
-    /// Not sent until its arguments are complete, because an equal call may be there.
-    Awaited,
-    /// An equal call is there. One of the two is sent.
-    Found,
-}
 
 /// Returns true if the call must wait: a call of the other source has its name, or its text is whole, so that the
 /// engine's report follows, whose ids count.

@@ -11,6 +11,7 @@
 
 mod browser;
 mod calls;
+mod emitter;
 mod families;
 mod family;
 mod harmony;
@@ -32,13 +33,12 @@ mod wrapper;
 use super::Shape;
 use super::decode::EventSink;
 use super::event::{
-    CallSource, ChunkUsage, Delta, Event, Finish, FrameExtras, ItemStage, Logprobs, Reason,
-    TokenLogprob, ToolEntry, ToolKind,
+    CallSource, Delta, Event, Finish, FrameExtras, Logprobs, Reason, TokenLogprob, ToolEntry,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
-use super::stages::TextField;
-use crate::json::{Raw, Text};
+use crate::json::Text;
+use emitter::PieceEmitter;
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
 use reasoning::EngineReasoning;
@@ -114,19 +114,18 @@ pub(super) enum TextRoute {
     Reasoning,
 }
 
+/// Field of the delta that a text belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextField {
+    Content,
+    Reasoning,
+}
+
 /// Parser state of one choice.
 #[derive(Debug)]
 struct Choice {
     reader: Reader,
     reasoning: EngineReasoning,
-    calls: FoundCalls,
-}
-
-/// Calls found in the text of one choice so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct FoundCalls {
-    /// Number of calls; gives each call its index.
-    count: u64,
     /// True while the last call has neither arguments nor an end.
     is_bare: bool,
 }
@@ -436,7 +435,7 @@ impl Parsing {
                 Choice {
                     reader,
                     reasoning: EngineReasoning::Unseen(false),
-                    calls: FoundCalls::default(),
+                    is_bare: false,
                 }
             };
             self.choices.resize_with(choice + 1, new);
@@ -593,7 +592,7 @@ impl Parsing {
         let mut emitter = self.emitter(choice, extras, to);
         if let Some(choice) = self.choices.get_mut(choice) {
             read(choice, &mut |piece| emitter.say(piece));
-            choice.calls = emitter.calls;
+            choice.is_bare = emitter.is_bare;
         }
         if !emitter.has_emitted {
             // The choice has to exist for the client, even if its text produces no piece.
@@ -628,7 +627,7 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
         let breaks_off =
-            |choice: &Choice| choice.calls.is_bare && matches!(choice.reader, Reader::Text(_));
+            |choice: &Choice| choice.is_bare && matches!(choice.reader, Reader::Text(_));
         if self.choices.get(choice).is_some_and(breaks_off) {
             // An open object says so.
             return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
@@ -656,7 +655,7 @@ impl Parsing {
         );
         if let Some(choice) = self.choices.get_mut(choice) {
             release(choice, &mut |piece| emitter.say(piece));
-            choice.calls = emitter.calls;
+            choice.is_bare = emitter.is_bare;
         }
         self.found = emitter.found;
         extras
@@ -680,11 +679,10 @@ impl Parsing {
                 true => CallSource::WholeText,
                 false => CallSource::Text,
             },
-            calls: self
+            is_bare: self
                 .choices
                 .get(choice)
-                .map(|choice| choice.calls)
-                .unwrap_or_default(),
+                .is_some_and(|choice| choice.is_bare),
             has_emitted: false,
         }
     }
@@ -758,100 +756,6 @@ fn concatenate_to(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
         rest = rest.and_then(|rest| rest.strip_prefix(&*token.token.decoded()));
     }
     tokens.len() > 1 && rest.is_some_and(str::is_empty)
-}
-
-/// Translates the pieces of one text into deltas and tool entries. The extras are attached to the first delta.
-struct PieceEmitter<'a, 'to> {
-    to: &'to mut dyn EventSink,
-    choice: u32,
-    extras: FrameExtras<'a>,
-    usage: Option<Box<ChunkUsage>>,
-    hide_reasoning: bool,
-    items: bool,
-    found: UnparsedKinds,
-    source: CallSource,
-    calls: FoundCalls,
-    /// True once a delta or tool entry has been sent.
-    has_emitted: bool,
-}
-
-impl<'a> PieceEmitter<'a, '_> {
-    fn say(&mut self, piece: Piece<'_>) {
-        match piece {
-            Piece::Recognised(rule) => {
-                self.found.reasoning |= rule == Rule::Think;
-                self.found.calls |= rule == Rule::ToolText;
-                self.found.harmony |= rule == Rule::Harmony;
-                self.found.reasoning |= rule == Rule::Harmony;
-                self.to.count_rule(rule);
-            }
-            Piece::Reasoning(_) if self.hide_reasoning => {}
-            Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
-            Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
-            Piece::Call { name, id } => {
-                self.calls = FoundCalls {
-                    count: self.calls.count + 1,
-                    is_bare: true,
-                };
-                self.found.calls |= self.found.harmony;
-                self.tool(Some(name), id, None);
-            }
-            Piece::Arguments(text) => {
-                self.calls.is_bare &= text.is_empty();
-                self.tool(None, None, Some(text));
-            }
-            Piece::Item(json) => {
-                let Some(data) = Raw::of(json) else { return };
-                self.to.event(Event::Foreign {
-                    name: "web_search_call",
-                    slot: None,
-                    stage: ItemStage::Whole,
-                    data,
-                });
-            }
-            Piece::MessageEnd => {
-                self.calls.is_bare = false;
-                if self.items {
-                    self.to
-                        .delta(self.choice, Delta::Break, FrameExtras::default());
-                }
-            }
-        }
-    }
-
-    fn delta(&mut self, delta: Delta<'_>) {
-        let extras = self.take_extras();
-        self.extras = self.to.delta(self.choice, delta, extras);
-    }
-
-    fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
-        let extras = self.take_extras();
-        let (name, id, args) = (
-            name.map(Text::plain),
-            id.map(Text::plain),
-            args.map(Text::plain),
-        );
-        let kind = ToolKind::Function;
-        let entry = ToolEntry {
-            index: None,
-            id,
-            name,
-            namespace: None,
-            args,
-            kind,
-            whole: false,
-            source: self.source,
-        };
-        self.extras = self.to.tool(self.choice, entry, extras);
-    }
-
-    fn take_extras(&mut self) -> FrameExtras<'a> {
-        self.has_emitted = true;
-        FrameExtras {
-            usage: self.usage.clone(),
-            ..std::mem::take(&mut self.extras)
-        }
-    }
 }
 
 #[cfg(test)]
