@@ -3,7 +3,9 @@
 //! Takes: the calls of a choice. Gives: whether one of them has to wait, and which other call is the same. Remembers:
 //! nothing; each call has its [`TwinState`]. Never: compares two calls of one source.
 
+use super::answer_writer::NO_ARGUMENTS;
 use super::calls::{OpenCall, TwinState};
+use crate::json::Text;
 use crate::wire::event::CallSource;
 
 /// Returns true if the call must wait: a call of the other source has its name, or its text is whole, so that the
@@ -15,15 +17,16 @@ pub(super) fn waits(all: &[OpenCall], slot: usize) -> bool {
 }
 
 /// Returns the position of the call that is the same as this one: of the other source, with its name and the same
-/// JSON value. A call that the engine reports without arguments is any call of its name.
+/// JSON value. A call that the engine reports with no arguments, or with an empty object, is any call of its name.
 pub(super) fn find(all: &[OpenCall], slot: usize) -> Option<usize> {
     let call = all.get(slot)?;
-    let is_bare = call.source == CallSource::Engine && call.arguments.is_absent();
-    let is_equal = |other: &OpenCall| {
-        is_bare || other.arguments.is_closed() && other.resent.is_same(&call.resent)
+    let position = |is_equal: &dyn Fn(&OpenCall) -> bool| {
+        all.iter()
+            .position(|other| may_be_equal(call, other) && is_equal(other))
     };
-    all.iter()
-        .position(|other| may_be_equal(call, other) && is_equal(other))
+    let is_bare = || call.arguments.is_absent() || call.resent.is_again(&Text::plain(NO_ARGUMENTS));
+    position(&|other| other.arguments.is_closed() && other.resent.is_same(&call.resent))
+        .or_else(|| position(&|_| call.source == CallSource::Engine && is_bare()))
 }
 
 fn may_be_equal(call: &OpenCall, other: &OpenCall) -> bool {

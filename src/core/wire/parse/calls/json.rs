@@ -4,6 +4,9 @@
 //! ```text
 //! start ─→ [ ─→ { name, arguments } ─→ , or ; ─→ … ─→ ] ─→ end tag
 //! ```
+//!
+//! Name and arguments may be in an object of their own, `function`, as in the API. Between two tags, the objects may be
+//! in a code fence, and follow each other without a separator.
 
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
@@ -15,6 +18,15 @@ use std::borrow::Cow;
 /// Limit in bytes on the members of an object before its arguments; `WHOLE` limits arguments that precede the name.
 const HEAD: usize = 4 << 10;
 const WHOLE: usize = 256 << 10;
+
+const FENCE: &str = "```";
+/// Limit in bytes on the line of a code fence: its backticks and the name of a language.
+const LONGEST_FENCE: usize = 16;
+
+/// Returns true if a code fence begins the text, or the text may become one.
+fn is_fence(text: &str) -> bool {
+    text.starts_with(FENCE) || FENCE.starts_with(text)
+}
 
 /// Parameters of a JSON format.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +50,8 @@ pub(super) struct JsonGrammar {
     listed: bool,
     /// True once the section has had a call.
     called: bool,
+    /// True while a code fence is open.
+    fenced: bool,
     stops: Markers,
 }
 
@@ -45,8 +59,9 @@ pub(super) struct JsonGrammar {
 enum JsonState {
     Opening,
     Object,
-    Arguments(Arguments),
-    /// Members after the arguments, up to the end of their object.
+    /// Arguments, and the number of objects around them.
+    Arguments(Arguments, u32),
+    /// Members after the arguments, up to the end of the call.
     Rest(Value),
     Between,
     Closing,
@@ -62,6 +77,7 @@ impl JsonGrammar {
             state: JsonState::Opening,
             listed: false,
             called: false,
+            fenced: false,
             stops,
         }
     }
@@ -80,6 +96,7 @@ impl JsonGrammar {
         let Head {
             name,
             arguments,
+            depth,
             read,
         } = head(text, self.form.name)?;
         if !tools.contains(&name) {
@@ -91,10 +108,10 @@ impl JsonGrammar {
             id: None,
         });
         self.state = match arguments {
-            ArgumentsPlace::Follow => JsonState::Arguments(Arguments::default()),
+            ArgumentsPlace::Follow => JsonState::Arguments(Arguments::default(), depth),
             ArgumentsPlace::Before(text) => {
                 Arguments::default().read(text, &self.stops, emit);
-                JsonState::Rest(Value::opened())
+                JsonState::Rest(Value::opened(depth))
             }
             ArgumentsPlace::Missing => {
                 emit(Piece::Arguments("{}"));
@@ -109,6 +126,8 @@ impl JsonGrammar {
 struct Head<'t> {
     name: Cow<'t, str>,
     arguments: ArgumentsPlace<'t>,
+    /// Number of objects that are open at its end, without the arguments.
+    depth: u32,
     read: usize,
 }
 
@@ -195,20 +214,19 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
     if !from.sign('{')? {
         return Err(HeadError::Wrong);
     }
-    let (mut name, mut before) = (None, None);
+    let (mut name, mut before, mut depth) = (None, None, 1);
     loop {
         if from.sign('}')? {
             let name = name.ok_or(HeadError::Wrong)?;
-            let arguments = before.map_or(ArgumentsPlace::Missing, ArgumentsPlace::Before);
-            // The closing brace is left to the state `Rest`, which reads the end of the object.
-            let read = if before.is_some() {
-                from.at - 1
-            } else {
-                from.at
+            let (arguments, read) = match before.or((depth > 1).then_some("{}")) {
+                // The closing brace is left to the state `Rest`, which reads the end of the object.
+                Some(before) => (ArgumentsPlace::Before(before), from.at - 1),
+                None => (ArgumentsPlace::Missing, from.at),
             };
             return Ok(Head {
                 name,
                 arguments,
+                depth,
                 read,
             });
         }
@@ -226,6 +244,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
                     return Ok(Head {
                         name,
                         arguments: ArgumentsPlace::Follow,
+                        depth,
                         read: from.at,
                     });
                 }
@@ -245,10 +264,15 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
                     return Ok(Head {
                         name: own,
                         arguments: ArgumentsPlace::Before(before),
+                        depth,
                         read: from.at,
                     });
                 }
                 name = Some(own);
+            }
+            "function" if from.sign('{')? => {
+                depth += 1;
+                continue;
             }
             _ => {
                 from.sign('\0')?;
@@ -273,6 +297,10 @@ impl JsonGrammar {
                 Ok(blank + 1)
             }
             Some(']') if self.listed => Ok(blank + 1),
+            Some('{') if !self.listed && !self.form.end.is_empty() => {
+                self.state = JsonState::Object;
+                Ok(blank)
+            }
             Some(sign) if !self.listed && self.form.separators.contains(sign) => {
                 let after = begun.get(sign.len_utf8()..).unwrap_or("").trim_start();
                 match after.chars().next() {
@@ -309,6 +337,17 @@ impl Grammar for JsonGrammar {
             {
                 Err(Step::More(0))
             }
+            JsonState::Opening if !self.fenced && !self.form.end.is_empty() && is_fence(begun) => {
+                let line = prefix(begun, LONGEST_FENCE).find('\n');
+                match line {
+                    Some(line) => {
+                        self.fenced = true;
+                        Ok(blank + line)
+                    }
+                    None if !last && begun.len() < LONGEST_FENCE => Err(Step::More(0)),
+                    None => Err(Step::No),
+                }
+            }
             JsonState::Opening => {
                 self.listed = self.form.list && next == Some('[');
                 self.state = JsonState::Object;
@@ -324,9 +363,10 @@ impl Grammar for JsonGrammar {
                 Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
                 Err(_) => Err(self.stop(0)),
             },
-            JsonState::Arguments(arguments) => {
+            JsonState::Arguments(arguments, depth) => {
+                let depth = *depth;
                 let read = arguments.step(text, &self.stops, last, emit)?;
-                self.state = JsonState::Rest(Value::opened());
+                self.state = JsonState::Rest(Value::opened(depth));
                 Ok(read)
             }
             JsonState::Rest(value) => match value.read(text, &self.stops) {
@@ -338,6 +378,17 @@ impl Grammar for JsonGrammar {
                 Part::Some(read) => Err(Step::More(read)),
             },
             JsonState::Between => self.between(text, last),
+            JsonState::Closing if self.fenced && is_fence(begun) => {
+                if begun.len() < FENCE.len() {
+                    return Err(if last {
+                        Step::Done(text.len())
+                    } else {
+                        Step::More(0)
+                    });
+                }
+                self.fenced = false;
+                Ok(blank + FENCE.len())
+            }
             JsonState::Closing => Err(match self.stops.match_at_start(begun) {
                 MarkerMatch::At { marker, .. } => Step::Done(blank + self.stops.len(marker)),
                 MarkerMatch::Partial(_) if !last => Step::More(0),
@@ -348,12 +399,12 @@ impl Grammar for JsonGrammar {
     }
 
     fn ignores_blank(&self) -> bool {
-        !matches!(self.state, JsonState::Arguments(_) | JsonState::Rest(_))
+        !matches!(self.state, JsonState::Arguments(..) | JsonState::Rest(_))
     }
 
     fn notation(&self) -> Notation {
         match self.state {
-            JsonState::Arguments(_) => Notation::OpenJson,
+            JsonState::Arguments(..) => Notation::OpenJson,
             _ => Notation::EndedJson,
         }
     }

@@ -31,11 +31,11 @@ pub(super) enum Part {
 }
 
 impl Value {
-    /// Creates the scanner for an object or list whose opening bracket has already been read.
-    pub(super) fn opened() -> Self {
+    /// Creates the scanner for objects or lists of which `depth` opening brackets have already been read.
+    pub(super) fn opened(depth: u32) -> Self {
         Self {
             begun: true,
-            depth: 1,
+            depth,
             ..Self::default()
         }
     }
