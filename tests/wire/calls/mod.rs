@@ -217,7 +217,8 @@ fn meant(calls: &[(String, String)]) -> Vec<Call> {
 fn opened(parser: &str) -> &'static str {
     match parser {
         "olmo3" | "minimax_m2" | "step3" | "glm47" | "mimo" | "deepseek_v41" | "gigachat35"
-        | "hy_v4" | "iquest_q1" => "</think>",
+        | "hy_v4" | "iquest_q1" | "minicpm5" => "</think>",
+        "kimi_k3" => "<|close|>think<|sep|>",
         "plamo3" => "<|plamo:end_think:plamo|>",
         _ => "",
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 pub type Call = (String, Map<String, Value>);
 
 /// Names of the formats in these tests, each with the parser that reads it.
-pub const FORMATS: [(&str, &str); 45] = [
+pub const FORMATS: [(&str, &str); 48] = [
     ("hermes", "hermes"),
     ("hermes", "qwen3"),
     ("qwen3_coder", "qwen3"),
@@ -51,6 +51,9 @@ pub const FORMATS: [(&str, &str); 45] = [
     ("dots", "dots"),
     ("longcat", "longcat"),
     ("plamo3", "plamo3"),
+    ("kimi_k3", "kimi_k3"),
+    ("k2_horizon", "k2_horizon"),
+    ("minicpm5", "minicpm5"),
 ];
 
 /// Returns true for formats that must be alone, because only their beginning identifies them.
@@ -178,6 +181,9 @@ pub fn written(format: &str, calls: &[Call]) -> String {
         "deepseek_v41" => typed("｜DSML｜ ", "calls", calls),
         "gigachat35" => typed("｜GCML｜", "tool_calls", calls),
         "plamo3" => plamo(calls),
+        "kimi_k3" => kimi_k3(calls),
+        "k2_horizon" => k2_horizon(calls),
+        "minicpm5" => each(&minicpm).join("\n"),
         "pythonic" => format!("[{}]", each(&python_call).join(", ")),
         "llama4" => format!(
             "<|python_start|>[{}]<|python_end|>",
@@ -423,4 +429,73 @@ fn typed(word: &str, section: &str, calls: &[Call]) -> String {
     };
     let all: String = calls.iter().map(call).collect();
     format!("<{word}{section}>\n{all}</{word}{section}>")
+}
+
+/// Returns the name of a value's type in a schema.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn kimi_k3(calls: &[Call]) -> String {
+    let element = |name: &str, attributes: &str, inner: &str| {
+        format!("<|open|>{name}{attributes}<|sep|>{inner}<|close|>{name}<|sep|>")
+    };
+    let call = |(at, (name, all)): (usize, &Call)| {
+        let all = all.iter().map(|(key, value)| {
+            let attributes = format!(" key=\"{key}\" type=\"{}\"", kind(value));
+            element("argument", &attributes, &plain(value))
+        });
+        let attributes = format!(" tool=\"{name}\" index=\"{}\"", at + 1);
+        element("call", &attributes, &all.collect::<String>())
+    };
+    element(
+        "tools",
+        "",
+        &calls.iter().enumerate().map(call).collect::<String>(),
+    )
+}
+
+fn k2_horizon(calls: &[Call]) -> String {
+    let call = |(name, all): &Call| {
+        let all = all.iter().enumerate().map(|(at, (key, value))| {
+            let kind = match at % 2 {
+                0 => format!("<ifm|arg_type>{}</ifm|arg_type>", kind(value)),
+                _ => String::new(),
+            };
+            let value = plain(value);
+            format!(
+                "<ifm|arg_key>{key}</ifm|arg_key>\n{kind}<ifm|arg_value>{value}</ifm|arg_value>\n"
+            )
+        });
+        let all: String = all.collect();
+        format!("<ifm|tool_call>{name}\n{all}</ifm|tool_call>\n")
+    };
+    let all: String = calls.iter().map(call).collect();
+    format!("<ifm|tool_calls>\n{all}</ifm|tool_calls>")
+}
+
+/// Writes a call as XML, with text in CDATA sections and with entities.
+fn minicpm((name, all): &Call) -> String {
+    let all = all.iter().map(|(key, value)| {
+        let text = plain(value);
+        let text = match text.len() % 2 {
+            0 if value.is_string() => format!("<![CDATA[{text}]]>"),
+            _ => text
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;"),
+        };
+        format!("<param name=\"{key}\">{text}</param>")
+    });
+    format!(
+        "<function name=\"{name}\">{}</function>",
+        all.collect::<String>()
+    )
 }

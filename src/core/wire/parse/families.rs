@@ -2,9 +2,9 @@
 
 use super::calls::format::{
     COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA, GEMMA4, GIGACHAT3,
-    GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, KIMI_K2, LFM2, LLAMA3, LONGCAT, MIMO, MINIMAX,
-    MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED, STEP3, TOOL_CALL,
-    TOOL_CALLS, XLAM,
+    GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, K2_HORIZON, KIMI_K2, KIMI_K3, LFM2, LLAMA3, LONGCAT,
+    MIMO, MINICPM5, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED,
+    STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
 use super::family::{BlockOpening, Family, Parsers, Special, Tags};
 
@@ -284,6 +284,42 @@ pub(super) static FAMILIES: &[Family] = &[
         turns: GLM_TURNS,
         vllm: parsers("glm45", "glm45"),
         sglang: parsers("glm45", "glm45"),
+        ..PLAIN
+    },
+    Family {
+        names: &["kimi_k3"],
+        models: &["kimi-k3"],
+        think: tags(
+            BlockOpening::Always,
+            "<|open|>think<|sep|>",
+            "<|close|>think<|sep|>",
+        ),
+        answer: ("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+        calls: &[&KIMI_K3],
+        special: Special::All,
+        turns: &["<|close|>message<|sep|>"],
+        vllm: parsers("kimi_k3", "kimi_k3"),
+        sglang: parsers("kimi_k3", "kimi_k3"),
+        ..PLAIN
+    },
+    // Its template opens one of three blocks, by the effort. The one of the default is known.
+    Family {
+        names: &["k2_horizon"],
+        models: &["k2-horizon"],
+        think: tags(BlockOpening::Never, "<ifm|think>", "</ifm|think>"),
+        calls: &[&K2_HORIZON],
+        vllm: parsers("k2_horizon", "k2_horizon"),
+        sglang: parsers("k2_horizon", "k2_horizon"),
+        ..PLAIN
+    },
+    Family {
+        names: &["minicpm5"],
+        models: &["minicpm5", "minicpm-5"],
+        think: think(BlockOpening::Always),
+        calls: &[&MINICPM5],
+        turns: &["<|im_end|>"],
+        vllm: parsers("", "minicpm5"),
+        sglang: parsers("", "minicpm5"),
         ..PLAIN
     },
     // Before `kimi_k2`, whose name these models' names contain.

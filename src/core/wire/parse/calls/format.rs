@@ -69,12 +69,15 @@ const TAGGED_JSON: JsonForm = objects("</tool_call>");
 const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     opens: &["<tool_call>"],
     name: ("<function=", ">"),
+    attributes: "",
     end: "</function>",
     key: ("<parameter=", ">"),
+    kind: ("", ""),
     value: ("", "</parameter>"),
     closes: &["</tool_call>"],
     keys: Keys::Plain,
     lines: true,
+    xml: false,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -84,8 +87,8 @@ const GLM_FORM: TaggedForm = TaggedForm {
     key: ("<arg_key>", "</arg_key>"),
     value: ("<arg_value>", "</arg_value>"),
     closes: &[],
-    keys: Keys::Plain,
     lines: false,
+    ..QWEN3_CODER_FORM
 };
 
 const TOOL_CALL_STARTS: &[&str] = &["<tool_call>", "<function="];
@@ -155,8 +158,7 @@ const MINIMAX_FORM: TaggedForm = TaggedForm {
     key: ("<parameter name=\"", "\">"),
     value: ("", "</parameter>"),
     closes: &["</minimax:tool_call>"],
-    keys: Keys::Plain,
-    lines: true,
+    ..QWEN3_CODER_FORM
 };
 
 /// Format of MiniMax M2, whose models also write single quotes.
@@ -197,6 +199,7 @@ pub(in crate::wire::parse) static MINIMAX_M3: Format = marked(
         closes: &["]<]minimax[>[</tool_call>"],
         keys: Keys::Elements,
         lines: false,
+        ..QWEN3_CODER_FORM
     })],
 );
 
@@ -210,8 +213,12 @@ macro_rules! typed {
             key: (concat!("<", $word, "parameter name=\""), "\">"),
             value: ("", concat!("</", $word, "parameter>")),
             closes: &[$(concat!("</", $word, $section, ">")),*],
-            keys: Keys::Typed,
+            keys: Keys::Typed {
+                attribute: "\" string=\"",
+                string: "true",
+            },
             lines: false,
+            ..QWEN3_CODER_FORM
         }
     };
 }
@@ -241,6 +248,57 @@ pub(in crate::wire::parse) static DSML_SPACED: Format = marked(
 pub(in crate::wire::parse) static GIGACHAT35: Format = marked(
     &["<｜GCML｜tool_calls>"],
     &[Form::Tagged(typed!("｜GCML｜": "tool_calls"))],
+);
+
+/// Format of Kimi K3: elements between tokens, with attributes.
+pub(in crate::wire::parse) static KIMI_K3: Format = marked(
+    &["<|open|>tools<|sep|>", "<|open|>call tool=\""],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<|open|>tools<|sep|>"],
+        name: ("<|open|>call tool=\"", "\""),
+        attributes: "<|sep|>",
+        end: "<|close|>call<|sep|>",
+        key: ("<|open|>argument key=\"", "<|sep|>"),
+        value: ("", "<|close|>argument<|sep|>"),
+        closes: &["<|close|>tools<|sep|>"],
+        keys: Keys::Typed {
+            attribute: "\" type=\"",
+            string: "string",
+        },
+        lines: false,
+        ..QWEN3_CODER_FORM
+    })],
+);
+
+/// Format of K2 Horizon: like GLM's, with a type that may stand before a value.
+pub(in crate::wire::parse) static K2_HORIZON: Format = marked(
+    &["<ifm|tool_calls>", "<ifm|tool_call>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<ifm|tool_calls>"],
+        name: ("<ifm|tool_call>", "\n"),
+        end: "</ifm|tool_call>",
+        key: ("<ifm|arg_key>", "</ifm|arg_key>"),
+        kind: ("<ifm|arg_type>", "</ifm|arg_type>"),
+        value: ("<ifm|arg_value>", "</ifm|arg_value>"),
+        closes: &["</ifm|tool_calls>"],
+        ..GLM_FORM
+    })],
+);
+
+/// Format of MiniCPM 5: XML.
+pub(in crate::wire::parse) static MINICPM5: Format = marked(
+    &["<function name=\""],
+    &[Form::Tagged(TaggedForm {
+        opens: &[],
+        name: ("<function name=\"", "\">"),
+        end: "</function>",
+        key: ("<param name=\"", "\">"),
+        value: ("", "</param>"),
+        closes: &[],
+        lines: false,
+        xml: true,
+        ..QWEN3_CODER_FORM
+    })],
 );
 
 /// Format of GigaChat 3: one object after a token, or after the words that the token replaced.
@@ -421,8 +479,8 @@ pub(in crate::wire::parse) static STEP3: Format = marked(
         key: ("<steptml:parameter name=\"", "\">"),
         value: ("", "</steptml:parameter>"),
         closes: &["<｜tool_call_end｜>", "<｜tool_calls_end｜>"],
-        keys: Keys::Plain,
         lines: false,
+        ..QWEN3_CODER_FORM
     })],
 );
 

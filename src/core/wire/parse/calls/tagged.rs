@@ -17,6 +17,7 @@ use super::value_end::{Call, Found, ValueEnd};
 use super::{Grammar, Notation, Step, Tools, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Limit in bytes on a name or key with the markers around it, however the text is cut.
@@ -120,6 +121,9 @@ impl TaggedGrammar {
             MarkerMatch::Nowhere if has_own => return Err(()),
             MarkerMatch::Nowhere => own,
         };
+        let Some(rest) = after_marker(rest, self.form.attributes) else {
+            return more;
+        };
         match self.goes_on(rest.trim_start()) {
             // The text ends after the name; the marker after it was enough to recognise a call.
             None if is_cut && has_own => {}
@@ -162,7 +166,9 @@ impl TaggedGrammar {
     ) -> Result<Option<usize>, ()> {
         let TaggedForm {
             key: (_, after),
+            kind,
             value: (before, _),
+            xml,
             ..
         } = self.form;
         let all = text.len();
@@ -178,7 +184,15 @@ impl TaggedGrammar {
         let mut read = at + after.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
-            let begun = rest.trim_start();
+            let mut begun = rest.trim_start();
+            match match_start(begun, &[kind.0]) {
+                MarkerMatch::At { .. } => match after_marker(begun, kind.1) {
+                    Some(after) => begun = after.trim_start(),
+                    None => return more,
+                },
+                MarkerMatch::Partial(_) => return more,
+                MarkerMatch::Nowhere => {}
+            }
             match match_start(begun, &[*before]) {
                 MarkerMatch::At { .. } => read += rest.len() - begun.len() + before.len(),
                 MarkerMatch::Partial(_) => return more,
@@ -188,22 +202,25 @@ impl TaggedGrammar {
         let said = text.get(..at).unwrap_or("").trim();
         let (key, types) = match self.form.keys {
             Keys::Plain | Keys::Elements => (said, tools.types(&self.name, said)),
-            Keys::Typed => match said.split_once("\" string=\"") {
-                Some((key, "false")) => (
+            Keys::Typed { attribute, string } => match said.split_once(attribute) {
+                Some((key, kind)) if kind.trim_end_matches('"') == string => {
+                    (key, Types::default())
+                }
+                Some((key, _)) => (
                     key,
                     Types {
                         object: true,
                         ..Types::default()
                     },
                 ),
-                Some((key, _)) => (key, Types::default()),
-                None => (said, tools.types(&self.name, said)),
+                None => (said.trim_end_matches('"'), tools.types(&self.name, said)),
             },
         };
         let mut out = String::from(if self.given.is_empty() { "{" } else { ", " });
         out.push_str(&serde_json::to_string(key).unwrap_or_default());
         out.push_str(": ");
-        let text = types.is_text();
+        // Entities and the marks of a CDATA section may be cut.
+        let text = types.is_text() && !xml;
         if text {
             out.push('"');
         }
@@ -211,7 +228,7 @@ impl TaggedGrammar {
         self.given.insert(key.to_owned());
         let close = match self.form.keys {
             Keys::Elements => format!("{}{said}>", self.form.value.1),
-            Keys::Plain | Keys::Typed => self.form.value.1.to_owned(),
+            Keys::Plain | Keys::Typed { .. } => self.form.value.1.to_owned(),
         };
         self.state = TaggedState::Value(OpenValue {
             types,
@@ -254,6 +271,7 @@ impl TaggedGrammar {
             };
             let json = match self.form.keys {
                 _ if value.text => escaped(said) + "\"",
+                _ if self.form.xml => value_json(&xml_text(said), value.types),
                 Keys::Elements if said.contains(self.form.key.0) => {
                     elements(said, self.form, value.types, 0)
                 }
@@ -263,11 +281,12 @@ impl TaggedGrammar {
             return (upto + length, true);
         }
         if last {
-            // The text ends inside the value: its beginning is emitted unchanged, and the JSON stays incomplete.
-            emit(Piece::Arguments(&if value.text {
-                escaped(said)
-            } else {
-                said.to_owned()
+            // The text ends inside the value: its beginning is emitted, and the JSON stays incomplete.
+            emit(Piece::Arguments(&match self.form.xml {
+                true if types.is_text() => format!("\"{}", escaped(&xml_text(said))),
+                true => xml_text(said).into_owned(),
+                false if value.text => escaped(said),
+                false => said.to_owned(),
             }));
             return (text.len(), false);
         }
@@ -297,6 +316,35 @@ impl TaggedGrammar {
             "}"
         }));
     }
+}
+
+/// Returns the text after the first occurrence of a marker, which may be empty; `None` if it does not occur.
+fn after_marker<'t>(text: &'t str, marker: &str) -> Option<&'t str> {
+    let at = text.find(marker)?;
+    text.get(at + marker.len()..)
+}
+
+/// Returns the text of an XML element: a CDATA section as it is, else with its entities resolved.
+fn xml_text(text: &str) -> Cow<'_, str> {
+    if let Some(section) = text.trim().strip_prefix("<![CDATA[") {
+        return section.strip_suffix("]]>").unwrap_or(section).into();
+    }
+    if !text.contains('&') {
+        return text.into();
+    }
+    let entities = [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&amp;", "&"),
+    ];
+    let resolved = entities
+        .into_iter()
+        .fold(text.to_owned(), |text, (entity, sign)| {
+            text.replace(entity, sign)
+        });
+    resolved.into()
 }
 
 /// Returns a text escaped for JSON, without the quotes around it.

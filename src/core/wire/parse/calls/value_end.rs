@@ -89,7 +89,7 @@ impl ValueEnd {
     pub(super) fn new(form: &'static TaggedForm, close: &str, in_section: bool) -> Self {
         let key = match form.keys {
             Keys::Elements => "",
-            Keys::Plain | Keys::Typed => form.key.0,
+            Keys::Plain | Keys::Typed { .. } => form.key.0,
         };
         let all = [close, key, form.end, form.name.0].into_iter();
         Self {
@@ -184,7 +184,10 @@ impl ValueEnd {
                 let is_next = if form.value.0.is_empty() {
                     is_line
                 } else {
-                    matches!(look.next(rest, &[form.value.0])?, Next::Marker(..))
+                    matches!(
+                        look.next(rest, &[form.value.0, form.kind.0])?,
+                        Next::Marker(..)
+                    )
                 };
                 Some(if is_key && is_next {
                     Meaning::End
@@ -395,7 +398,12 @@ impl Look {
             return (self.last || looked.len() < text.len()).then_some(None);
         };
         let rest = text.get(said.len() + self.form.key.1.len()..).unwrap_or("");
-        let key = said.split_once("\" string=\"").map_or(said, |(key, _)| key);
+        let key = match self.form.keys {
+            Keys::Typed { attribute, .. } => {
+                said.split_once(attribute).map_or(said, |(key, _)| key)
+            }
+            Keys::Plain | Keys::Elements => said,
+        };
         Some(Some((key.trim(), rest)))
     }
 }
