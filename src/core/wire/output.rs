@@ -196,7 +196,7 @@ impl OutputBuffer {
     }
 
     /// Appends bytes that are in memory anyway; from [`SMALL`] bytes on they are shared, not copied.
-    pub fn share(&mut self, text: &Bytes) {
+    pub(crate) fn share(&mut self, text: &Bytes) {
         if text.len() < SMALL {
             return self.open.extend_from_slice(text);
         }

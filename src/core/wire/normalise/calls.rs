@@ -51,7 +51,7 @@ pub(super) struct OpenCall {
     pub(super) source: CallSource,
     pub(super) twin: TwinState,
     pub(super) arguments: Arguments,
-    /// Hash of the arguments, used for engines that may send them twice.
+    /// Hash of the arguments, used for engines that may send them twice, and to find the twin.
     pub(super) resent: Resent,
     /// Arguments held for repair; `None` if they are not repaired.
     pub(super) held: Option<Box<HeldArguments>>,

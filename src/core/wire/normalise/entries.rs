@@ -43,7 +43,9 @@ impl Normaliser {
                     send_held(index, place, held, to)
                 });
         }
-        if choice.calls.all.len() > MAX_CALLS {
+        let all = &choice.calls.all;
+        let is_sent = |call: &&OpenCall| call.twin != TwinState::Found;
+        if all.len() > MAX_CALLS && all.iter().filter(is_sent).count() > MAX_CALLS {
             self.fail(too_many_calls(), to);
             return extras;
         }
@@ -86,8 +88,12 @@ impl Normaliser {
         let is_new = |call: &&mut OpenCall| {
             call.started.is_none() && call.name.is_some() && call.twin == TwinState::Alone
         };
-        let waits = compares && twins::waits(&choice.calls.all, slot);
-        let Some(call) = choice.calls.all.get_mut(slot).filter(is_new) else {
+        let all = &mut choice.calls.all;
+        if all.get_mut(slot).filter(is_new).is_none() {
+            return;
+        }
+        let waits = compares && twins::waits(all, slot);
+        let Some(call) = all.get_mut(slot) else {
             return;
         };
         if waits {
@@ -104,7 +110,7 @@ impl Normaliser {
         self.start_call(index, slot, extras, to);
     }
 
-    /// Sends the header of a call, with the arguments that waited for it.
+    /// Sends the header of a call, with the arguments that waited for it, after the calls of a whole text that wait.
     fn start_call(
         &mut self,
         index: u32,
@@ -120,7 +126,6 @@ impl Normaliser {
             all, started: next, ..
         } = &mut choice.calls;
         for (at, call) in all.iter_mut().enumerate().take(slot + 1) {
-            // Calls of a whole text that wait come before all others.
             if at < slot {
                 if call.source != CallSource::WholeText || call.twin != TwinState::Awaited {
                     continue;
@@ -154,9 +159,7 @@ impl Normaliser {
         let passed = call.read(args, may_repeat, compares, &mut self.tally);
         *may_hold |= call.resent.is_holding();
         let started = call.started;
-        let is_decided = call.twin == TwinState::Awaited
-            && call.source != CallSource::WholeText
-            && call.arguments.is_closed();
+        let is_decided = call.twin == TwinState::Awaited && call.arguments.is_closed();
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
         for args in passed
             .own
@@ -176,24 +179,31 @@ impl Normaliser {
             });
         }
         if is_decided {
-            self.settle_call(index, slot, extras, to);
+            self.settle_calls(index, false, extras, to);
         }
     }
 
-    /// Decides about the calls of a choice that wait, since something else follows.
-    pub(super) fn settle_calls(&mut self, index: u32, to: &mut EncoderOutput<'_>) {
-        let Some(choice) = self.choices.get_mut(index as usize) else {
-            return;
-        };
-        if !std::mem::take(&mut choice.calls.may_wait) {
-            return;
-        }
-        for slot in 0..choice.calls.all.len() {
-            let call = self.choices.get(index as usize);
-            let call = call.and_then(|choice| choice.calls.all.get(slot));
-            if call.is_some_and(|call| call.twin == TwinState::Awaited) {
-                self.settle_call(index, slot, &mut None, to);
+    /// Decides about the calls of a choice that wait, as far as their arguments are complete. `at_end`: nothing follows.
+    pub(super) fn settle_calls(
+        &mut self,
+        index: u32,
+        at_end: bool,
+        extras: &mut Option<FrameExtras<'_>>,
+        to: &mut EncoderOutput<'_>,
+    ) {
+        loop {
+            let choice = self.choices.get_mut(index as usize);
+            let Some(calls) = choice.map(|choice| &mut choice.calls) else {
+                return;
+            };
+            if !calls.may_wait {
+                return;
             }
+            let Some(slot) = twins::next(&calls.all, at_end) else {
+                calls.may_wait = !at_end;
+                return;
+            };
+            self.settle_call(index, slot, at_end, extras, to);
         }
     }
 
@@ -202,6 +212,7 @@ impl Normaliser {
         &mut self,
         index: u32,
         slot: usize,
+        at_end: bool,
         extras: &mut Option<FrameExtras<'_>>,
         to: &mut EncoderOutput<'_>,
     ) {
@@ -209,7 +220,7 @@ impl Normaliser {
             return;
         };
         let all = &mut choice.calls.all;
-        let found = twins::find(all, slot);
+        let found = twins::find(all, slot, at_end);
         let Some(call) = all.get_mut(slot) else {
             return;
         };
@@ -258,12 +269,8 @@ impl Normaliser {
             if let Some(call) = choice.and_then(|choice| choice.calls.all.get_mut(slot)) {
                 call.name = Some(forced.clone());
                 self.tally.count(Rule::ToolName);
-                self.start_call(
-                    u32::try_from(index).unwrap_or(u32::MAX),
-                    slot,
-                    &mut None,
-                    to,
-                );
+                let index = u32::try_from(index).unwrap_or(u32::MAX);
+                self.settle_call(index, slot, true, &mut None, to);
             }
         }
         true
@@ -272,7 +279,7 @@ impl Normaliser {
     pub(super) fn start_forced_calls(&mut self, to: &mut EncoderOutput<'_>) {
         for at in 0..self.choices.len() {
             let index = u32::try_from(at).unwrap_or(u32::MAX);
-            self.settle_calls(index, to);
+            self.settle_calls(index, true, &mut None, to);
             self.name_calls(at, to);
             self.pass_held(index, CallState::Cut, to);
         }

@@ -312,7 +312,6 @@ impl Normaliser {
                 self.note_speech();
                 self.reasons |= matches!(&delta, Delta::Reasoning(text) if !text.is_empty());
                 if !matches!(delta, Delta::Bare | Delta::Break) {
-                    self.settle_calls(index, to);
                     self.pass_held(index, CallState::Interrupted, to);
                 }
                 let text = match &delta {
@@ -533,7 +532,7 @@ impl Normaliser {
     /// Sends the held finish, since nothing can precede it any more. Fails the answer if a call has no name.
     fn release(&mut self, to: &mut EncoderOutput<'_>) {
         let Some(held) = self.held.take() else { return };
-        self.settle_calls(held.choice, to);
+        self.settle_calls(held.choice, true, &mut None, to);
         if !self.name_calls(held.choice as usize, to) {
             let mut failure = Failure::from(Fault::InvalidToolCall);
             if !self.shape.stream {

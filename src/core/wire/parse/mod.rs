@@ -138,7 +138,7 @@ enum Reader {
     Text(Box<TextParser>),
     /// Undetermined format: the beginning of the text has not arrived yet.
     Undecided(Undecided),
-    /// Parsing is off, because the engine has parsed this choice itself.
+    /// Parsing is off, because the engine has parsed this choice itself and no calls are looked for.
     Off,
 }
 
@@ -338,7 +338,7 @@ impl Parsing {
             return extras;
         };
         let follows_other = *follows_other;
-        let extras = self.leave_reasoning(choice, extras, to);
+        let extras = self.leave_reasoning(choice, extras, to, TextParser::leave_reasoning);
         let calls = self.script.trailing_calls().filter(|_| !follows_other);
         if let Some(choice) = self.choices.get_mut(choice) {
             let calls = calls.filter(|_| matches!(choice.reader, Reader::Text(_)));
@@ -400,7 +400,7 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let extras = self.end_reasoning(choice as usize, true, extras, to);
-        let extras = self.leave_reasoning(choice as usize, extras, to);
+        let extras = self.leave_reasoning(choice as usize, extras, to, TextParser::leave_to_call);
         to.tool(choice, entry, extras)
     }
 
@@ -480,12 +480,13 @@ impl Parsing {
     }
 
     /// Stops looking for reasoning in a choice for which the engine has sent reasoning or calls itself. Calls are still
-    /// looked for: they may remain in the text.
+    /// looked for: they may remain in the text. `leave` ends what the reader holds.
     fn leave_reasoning<'a>(
         &mut self,
         choice: usize,
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
+        leave: fn(&mut TextParser, Emit<'_>),
     ) -> FrameExtras<'a> {
         let reads_on = matches!(
             self.reader(choice),
@@ -495,7 +496,10 @@ impl Parsing {
             return self.turn_off(choice, extras, to);
         }
         let extras = self.release(choice, extras, to, |choice, emit| {
-            choice.reader.leave_reasoning(emit);
+            choice.reader.settle(emit);
+            if let Reader::Text(text) = &mut choice.reader {
+                leave(text, emit);
+            }
         });
         self.break_off(choice, extras, to)
     }
@@ -675,7 +679,8 @@ impl Parsing {
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
-            source: match self.whole {
+            // Among output items, a call keeps its place.
+            source: match self.whole && !self.items {
                 true => CallSource::WholeText,
                 false => CallSource::Text,
             },
@@ -709,17 +714,14 @@ impl Reader {
         }
     }
 
-    /// Stops looking for reasoning; text that is held precedes what the engine sends itself.
-    fn leave_reasoning(&mut self, emit: Emit<'_>) {
+    /// Decides that the text is not Harmony, if that is undecided.
+    fn settle(&mut self, emit: Emit<'_>) {
         if let Self::Undecided(undecided) = self {
             let held = std::mem::take(&mut undecided.held);
             *self = undecided.settled();
             if !held.is_empty() {
                 self.read(&held, emit);
             }
-        }
-        if let Self::Text(text) = self {
-            text.leave_reasoning(emit);
         }
     }
 
@@ -736,12 +738,8 @@ impl Reader {
                 reader.end(complete, emit);
             }
             Self::Text(reader) => reader.end(emit),
-            Self::Undecided(undecided) => {
-                let held = std::mem::take(&mut undecided.held);
-                *self = undecided.settled();
-                if !held.is_empty() {
-                    self.read(&held, emit);
-                }
+            Self::Undecided(_) => {
+                self.settle(emit);
                 self.end(complete, emit);
             }
             Self::Off => {}

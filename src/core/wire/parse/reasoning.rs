@@ -26,15 +26,22 @@ pub(super) struct TrailingCalls {
     calls: Calls,
     /// Text that has not been sent: from the marker of a call on.
     held: String,
-    found: Vec<FoundPiece>,
+    found: Vec<FoundCall>,
+    /// True once more text was held than is allowed; calls are no longer looked for.
+    is_full: bool,
 }
 
 #[derive(Debug)]
-enum FoundPiece {
-    Recognised(Rule),
-    Call { name: String, id: Option<String> },
-    Arguments(String),
+struct FoundCall {
+    name: String,
+    id: Option<String>,
+    arguments: String,
 }
+
+/// Limit in bytes on the text that is held.
+const MAX_HELD: usize = 512 << 10;
+/// Limit on the calls at the end of reasoning.
+const MOST_CALLS: usize = 128;
 
 impl TrailingCalls {
     pub(super) fn new(calls: Calls) -> Self {
@@ -42,12 +49,13 @@ impl TrailingCalls {
             calls,
             held: String::new(),
             found: Vec::new(),
+            is_full: false,
         }
     }
 
     /// Returns true if the text passes unchanged.
     pub(super) fn passes(&self, text: &str) -> bool {
-        self.held.is_empty() && self.calls.passes(text)
+        self.is_full || self.held.is_empty() && self.calls.passes(text)
     }
 
     /// Reads the next text, and emits what is reasoning. The letters are read one by one, since the parser does not
@@ -60,71 +68,81 @@ impl TrailingCalls {
         let mut letter = [0; 4];
         for character in text.chars() {
             self.held.push(character);
-            let is_prose = self.collect(character.encode_utf8(&mut letter), false);
-            let is_call = |piece: &FoundPiece| matches!(piece, FoundPiece::Call { .. });
-            if is_prose || !self.found.iter().any(is_call) {
-                self.found.clear();
-                let decided = self.held.len().saturating_sub(self.calls.held_length());
-                reasoning.extend(self.held.drain(..decided));
+            if self.is_full {
+                continue;
             }
+            let mut decided = self.collect(character.encode_utf8(&mut letter), false);
+            self.is_full = self.held.len() > MAX_HELD;
+            if self.is_full {
+                self.found.clear();
+                decided = self.held.len();
+            }
+            reasoning.extend(self.held.drain(..decided));
+        }
+        if self.is_full {
+            reasoning.push_str(&std::mem::take(&mut self.held));
         }
         if !reasoning.is_empty() {
             emit(Piece::Reasoning(&reasoning));
         }
     }
 
-    /// Gives a text to the parser. Returns true if prose came after a call.
-    fn collect(&mut self, text: &str, last: bool) -> bool {
+    /// Gives a text to the parser. Returns how many bytes of the held text are reasoning: those before the first call,
+    /// or all that is decided if prose came after a call.
+    fn collect(&mut self, text: &str, last: bool) -> usize {
         let Self { calls, found, .. } = self;
-        let mut is_prose = false;
+        let (mut before, mut is_prose) = (0, false);
         let collect: Emit<'_> = &mut |piece| match piece {
-            Piece::Content(text) => is_prose |= !found.is_empty() && !text.trim().is_empty(),
-            Piece::Recognised(rule) => found.push(FoundPiece::Recognised(rule)),
-            Piece::Call { name, id } => found.push(FoundPiece::Call {
+            Piece::Content(text) if found.is_empty() => before += text.len(),
+            Piece::Content(text) => is_prose |= !text.trim().is_empty(),
+            Piece::Call { name, id } => found.push(FoundCall {
                 name: name.to_owned(),
                 id: id.map(str::to_owned),
+                arguments: String::new(),
             }),
-            Piece::Arguments(text) => found.push(FoundPiece::Arguments(text.to_owned())),
-            Piece::Reasoning(_) | Piece::Item(_) | Piece::MessageEnd => {}
+            Piece::Arguments(text) => {
+                if let Some(call) = found.last_mut() {
+                    call.arguments.push_str(text);
+                }
+            }
+            Piece::Recognised(_) | Piece::Reasoning(_) | Piece::Item(_) | Piece::MessageEnd => {}
         };
         match last {
             true => calls.end(collect),
             false => calls.read(text, collect),
         }
-        is_prose
+        if is_prose {
+            found.clear();
+            before = self.held.len().saturating_sub(calls.held_length());
+        }
+        before
     }
 
     /// Ends the reasoning: emits the calls at its end if they are `wanted` and complete, else the held text.
     pub(super) fn end(mut self, wanted: bool, emit: Emit<'_>) {
-        let is_prose = self.collect("", true);
-        if is_prose || !wanted || !self.is_complete() {
-            if !self.held.is_empty() {
-                emit(Piece::Reasoning(&self.held));
-            }
-            return;
+        let mut reasoning = match self.is_full {
+            true => 0,
+            false => self.collect("", true),
+        };
+        let is_complete = |call: &FoundCall| repair::is_json(&call.arguments);
+        let are_calls = wanted && self.found.iter().all(is_complete);
+        if !are_calls || self.found.is_empty() || self.found.len() > MOST_CALLS {
+            self.found.clear();
+            reasoning = self.held.len();
         }
-        for piece in &self.found {
-            emit(match piece {
-                FoundPiece::Recognised(rule) => Piece::Recognised(*rule),
-                FoundPiece::Call { name, id } => Piece::Call {
-                    name,
-                    id: id.as_deref(),
-                },
-                FoundPiece::Arguments(text) => Piece::Arguments(text),
+        let reasoning = self.held.get(..reasoning).unwrap_or(&self.held);
+        if !reasoning.is_empty() {
+            emit(Piece::Reasoning(reasoning));
+        }
+        if !self.found.is_empty() {
+            emit(Piece::Recognised(Rule::ToolText));
+        }
+        for call in &self.found {
+            emit(Piece::Call {
+                name: &call.name,
+                id: call.id.as_deref(),
             });
+            emit(Piece::Arguments(&call.arguments));
         }
-    }
-
-    /// Returns true if there is a call, and the arguments of all calls are JSON.
-    fn is_complete(&self) -> bool {
-        let mut calls: Vec<String> = Vec::new();
-        for piece in &self.found {
-            match (piece, calls.last_mut()) {
-                (FoundPiece::Call { .. }, _) => calls.push(String::new()),
-                (FoundPiece::Arguments(text), Some(arguments)) => arguments.push_str(text),
-                _ => {}
-            }
-        }
-        !calls.is_empty() && calls.iter().all(|arguments| repair::is_json(arguments))
     }
 }

@@ -95,6 +95,25 @@ impl TextParser {
         }
     }
 
+    /// Ends the text before a call that the engine reports. What follows is read for calls only, as after a call.
+    pub(super) fn leave_to_call(&mut self, emit: Emit<'_>) {
+        let Self {
+            think,
+            wrapper,
+            calls,
+        } = self;
+        if let Some(think) = think.take() {
+            think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
+        }
+        if let Some(wrapper) = wrapper {
+            wrapper.finish(&mut |text| pass_to_calls(calls, Piece::Content(text), emit));
+        }
+        if let Some(calls) = calls {
+            calls.end(emit);
+            calls.follow_call();
+        }
+    }
+
     /// Ends the text: each stage in turn emits what it has buffered.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let Self {

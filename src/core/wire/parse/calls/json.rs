@@ -5,8 +5,8 @@
 //! start ─→ [ ─→ { name, arguments } ─→ , or ; ─→ … ─→ ] ─→ end tag
 //! ```
 //!
-//! Name and arguments may be in an object of their own, `function`, as in the API. Between two tags, the objects may be
-//! in a code fence, and follow each other without a separator.
+//! Between two tags, the objects may be in a code fence, and follow each other without a separator; name and arguments
+//! may be in an object of their own, `function`, as in the API.
 
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
@@ -98,7 +98,7 @@ impl JsonGrammar {
             arguments,
             depth,
             read,
-        } = head(text, self.form.name)?;
+        } = head(text, self.form)?;
         if !tools.contains(&name) {
             return Err(HeadError::Wrong);
         }
@@ -203,9 +203,9 @@ fn text(json: &str) -> Result<Cow<'_, str>, HeadError> {
         .map_err(|_| HeadError::Wrong)
 }
 
-/// Parses the beginning of an object from its opening brace on. `named`: key of the function name. Fails if more
-/// text is needed, or if the object is no call.
-fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
+/// Parses the beginning of an object from its opening brace on. Fails if more text is needed, or if the object is no
+/// call.
+fn head<'t>(text: &'t str, form: &JsonForm) -> Result<Head<'t>, HeadError> {
     let mut from = Cursor {
         text,
         at: 0,
@@ -218,7 +218,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
     loop {
         if from.sign('}')? {
             let name = name.ok_or(HeadError::Wrong)?;
-            let (arguments, read) = match before.or((depth > 1).then_some("{}")) {
+            let (arguments, read) = match before.or_else(|| (depth > 1).then_some("{}")) {
                 // The closing brace is left to the state `Rest`, which reads the end of the object.
                 Some(before) => (ArgumentsPlace::Before(before), from.at - 1),
                 None => (ArgumentsPlace::Missing, from.at),
@@ -238,6 +238,8 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
             return Err(HeadError::Wrong);
         }
         match &*key {
+            // In the API's shape, `parameters` is the schema of a tool.
+            "parameters" if depth > 1 => return Err(HeadError::Wrong),
             "arguments" | "parameters" => match name.take() {
                 Some(name) => {
                     from.sign('\0')?;
@@ -254,7 +256,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
                     from.upto = from.at + HEAD;
                 }
             },
-            key if key == named => {
+            key if key == form.name => {
                 from.sign('\0')?;
                 let own = self::text(from.value()?)?;
                 if own.is_empty() {
@@ -270,7 +272,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
                 }
                 name = Some(own);
             }
-            "function" if from.sign('{')? => {
+            "function" if name.is_none() && !form.end.is_empty() && from.sign('{')? => {
                 depth += 1;
                 continue;
             }

@@ -200,6 +200,11 @@ impl Calls {
         self
     }
 
+    /// Goes on as after a call.
+    pub(super) fn follow_call(&mut self) {
+        self.state = CallsState::Behind;
+    }
+
     /// Returns the number of bytes at the end of the text that are not decided.
     pub(super) fn held_length(&self) -> usize {
         self.held.len() + self.blank.len()
