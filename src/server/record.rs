@@ -458,17 +458,18 @@ impl Record {
         if let Some((upstream, unparsed)) = self.upstream.as_ref().zip(summary.unparsed) {
             upstream.report_unparsed(unparsed);
         }
-        if let Some((upstream, unread)) = self.upstream.as_ref().zip(summary.unread) {
+        let model = || {
             let requested = self.line.model.as_ref().unwrap_or(&self.model);
             let name = self.served.as_ref().unwrap_or(requested);
-            upstream.report_unread(unread, self.app.pool.engine_name(name));
+            self.app.pool.engine_name(name)
+        };
+        if let Some((upstream, unread)) = self.upstream.as_ref().zip(summary.unread) {
+            upstream.report_unread(unread, model());
         }
-        if let Some(upstream) = self
-            .upstream
-            .as_ref()
-            .filter(|_| summary.reasoning_was_separate)
+        if let Some(upstream) = &self.upstream
+            && summary.reasoning_was_separate
         {
-            upstream.note_separate_reasoning();
+            upstream.note_separate_reasoning(model());
         }
         self.summary = summary;
     }

@@ -353,11 +353,12 @@ impl Upstream {
 
     /// Returns the route on which requests to this upstream are planned. `model`: the engine's name for the model.
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
+        let learned = self.learned.of(model);
         Route {
             responses: self.config.responses,
             messages: self.config.messages,
-            fallbacks: self.learned.fallbacks(model),
-            separates_reasoning: self.separates_reasoning(),
+            fallbacks: learned.fallbacks,
+            separates_reasoning: learned.separates_reasoning || self.has_reasoning_parser(),
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -375,19 +376,16 @@ impl Upstream {
         }
     }
 
-    /// Records that an answer of this engine has separated reasoning from the text.
-    pub fn note_separate_reasoning(&self) {
-        self.learned.note_separate_reasoning();
+    /// Records that an answer of this model has separated reasoning from the text.
+    pub fn note_separate_reasoning(&self, model: &str) {
+        self.learned.note_separate_reasoning(model);
     }
 
-    /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
-    fn separates_reasoning(&self) -> bool {
+    /// Returns true if the engine reports a reasoning parser.
+    fn has_reasoning_parser(&self) -> bool {
         let found = self.detected.read();
-        let says = found
-            .parsers
-            .as_ref()
-            .is_some_and(|parsers| parsers.reasoning.is_some());
-        says || self.learned.separates_reasoning()
+        let parsers = found.parsers.as_ref();
+        parsers.is_some_and(|parsers| parsers.reasoning.is_some())
     }
 
     /// Forgets what refusals and answers have taught: the engine may have been replaced, or restarted with other
@@ -996,7 +994,7 @@ mod tests {
         let options = || Arc::new(Options::default());
         let upstream = upstream("");
         upstream.answers_to("m", merged);
-        upstream.note_separate_reasoning();
+        upstream.note_separate_reasoning("m");
         let route = upstream.route("m", options(), 7);
         assert_eq!(
             (
