@@ -221,7 +221,7 @@ fn the_build_is_static_and_locked() {
             .any(|(name, rest)| name == "ENV" && rest.contains("+crt-static"))
     );
     let manifest: toml::Table = read("Cargo.toml").parse().expect("TOML");
-    let wanted = manifest["package"]["rust-version"]
+    let wanted = manifest["workspace"]["package"]["rust-version"]
         .as_str()
         .expect("a version");
     assert!(

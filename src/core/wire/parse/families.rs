@@ -6,19 +6,7 @@ use super::calls::format::{
     MIMO, MINICPM5, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED,
     STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
-use super::family::{BlockOpening, Family, Parsers, Special, Tags};
-
-const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
-    Parsers { reasoning, calls }
-}
-
-const fn tags(opened: BlockOpening, start: &'static str, end: &'static str) -> Tags {
-    Tags { opened, start, end }
-}
-
-const fn think(opened: BlockOpening) -> Tags {
-    tags(opened, "<think>", "</think>")
-}
+use super::family::{BlockOpening, Family, Parsers, Special, parsers, tags, think};
 
 const NONE: Parsers = parsers("", "");
 

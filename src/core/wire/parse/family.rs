@@ -71,6 +71,21 @@ pub(super) struct Parsers {
     pub(super) calls: &'static str,
 }
 
+/// Returns the names of an engine's parsers.
+pub(super) const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
+    Parsers { reasoning, calls }
+}
+
+/// Returns tags around reasoning.
+pub(super) const fn tags(opened: BlockOpening, start: &'static str, end: &'static str) -> Tags {
+    Tags { opened, start, end }
+}
+
+/// Returns the tags `<think>` and `</think>`.
+pub(super) const fn think(opened: BlockOpening) -> Tags {
+    tags(opened, "<think>", "</think>")
+}
+
 impl Family {
     /// Returns true if vLLM reads the reasoning of both families with the same parser.
     pub(super) fn shares_parser(&self, other: &Self) -> bool {
