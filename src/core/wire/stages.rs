@@ -253,6 +253,12 @@ impl EventSink for ParsingSink<'_, '_> {
         }
     }
 
+    fn cut_text(&mut self, choice: u32) {
+        if let Some(parsing) = &mut self.parsing {
+            parsing.cut_text(choice);
+        }
+    }
+
     fn count_rule(&mut self, rule: Rule) {
         self.next.count_rule(rule);
     }
@@ -314,6 +320,10 @@ impl EventSink for DecodedSink<'_, '_> {
 
     fn only_text(&mut self, choice: u32) {
         self.next.only_text(choice);
+    }
+
+    fn cut_text(&mut self, choice: u32) {
+        self.next.cut_text(choice);
     }
 
     fn count_rule(&mut self, rule: Rule) {

@@ -210,6 +210,18 @@ fn a_block_that_the_template_opened() {
             "the text of a whole answer decides"
         );
     }
+    for mut case in [
+        stream("auto", &["no end"], "length"),
+        whole("auto", "no end", "length"),
+    ] {
+        case.request["model"] = "DeepSeek-R1".into();
+        let said = said(&case);
+        assert_eq!(
+            (&*said.reasoning, &*said.content),
+            ("no end", ""),
+            "a text that was cut does not tell"
+        );
+    }
 }
 
 /// A model told not to reason begins with its answer.

@@ -4,7 +4,7 @@
 //! in one stream); older names from engines A.
 
 use super::parts::Parts;
-use super::{BadField, ChoiceBody, ChoiceEmitter, is_natural_stop};
+use super::{BadField, ChoiceBody, ChoiceEmitter, is_cut, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, CallSource, PartName, ToolEntry, ToolKind};
 use crate::wire::options::PromoteReasoning;
@@ -66,6 +66,9 @@ pub(super) fn pieces<'a>(
 ) -> Result<(), BadField> {
     let whole = choice.delta.is_none();
     let may_promote = whole && is_natural_stop(choice.finish_reason);
+    if whole && !may_promote && is_cut(choice.finish_reason) {
+        emitter.to.cut_text(emitter.choice);
+    }
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else {
         return if choice.text.is_none_or(|text| text.is_empty()) {
             Ok(())

@@ -25,6 +25,12 @@ pub(super) fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
     })
 }
 
+/// Returns true if the text was cut by a limit.
+pub(super) fn is_cut(finish_reason: Option<Raw<'_>>) -> bool {
+    let is_length = |(word, _): (FinishWord, _)| matches!(word, FinishWord::Finish(Reason::Length));
+    read_finish(finish_reason).is_ok_and(is_length)
+}
+
 /// Reads `finish_reason`. Returns its meaning, and the rules by which it departs from the format. Fails if it is
 /// neither a string nor an object with a type.
 pub(super) fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), BadField> {

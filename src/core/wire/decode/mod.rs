@@ -21,7 +21,7 @@ use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions, Shape};
 use crate::json::{Extras, Few, Raw, Text, integer, object, pass_part, read_into, read_with_null};
-use finish_word::{FinishWord, is_natural_stop, read_finish};
+use finish_word::{FinishWord, is_cut, is_natural_stop, read_finish};
 use logprobs::read_logprobs;
 use usage::UsageBody;
 
@@ -50,6 +50,8 @@ pub trait EventSink {
     /// Announces that the next text of a choice is all that the model wrote before it stopped by itself. Called
     /// only where reasoning may become text ([`ReadOptions::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
+    /// Announces that the next text of a choice, which is whole, was cut by a limit.
+    fn cut_text(&mut self, _choice: u32) {}
     /// Counts a departure from the format that the decoder has corrected.
     fn count_rule(&mut self, rule: Rule);
 }

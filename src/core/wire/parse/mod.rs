@@ -223,7 +223,7 @@ impl Parsing {
                 reading.passes(spelled).then_some(TextRoute::Plain)
             }
             (_, TextField::Reasoning, EngineReasoning::Past) => Some(TextRoute::Plain),
-            (_, TextField::Reasoning, EngineReasoning::Unseen(_))
+            (_, TextField::Reasoning, EngineReasoning::Unseen { .. })
             | (_, TextField::Content, EngineReasoning::Reading(_))
             | (Reader::Harmony(_, Some(_)) | Reader::Undecided(_), ..) => None,
             (Reader::Harmony(reader, None), ..) => reader.route(spelled),
@@ -334,12 +334,11 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         self.reader(choice);
         let known = self.choices.get(choice).map(|choice| &choice.reasoning);
-        let Some(EngineReasoning::Unseen(follows_other)) = known else {
+        let Some(&EngineReasoning::Unseen { is_late }) = known else {
             return extras;
         };
-        let follows_other = *follows_other;
         let extras = self.leave_reasoning(choice, extras, to, TextParser::leave_reasoning);
-        let calls = self.script.trailing_calls().filter(|_| !follows_other);
+        let calls = self.script.trailing_calls().filter(|_| !is_late);
         if let Some(choice) = self.choices.get_mut(choice) {
             let calls = calls.filter(|_| matches!(choice.reader, Reader::Text(_)));
             choice.reasoning = calls.map_or(EngineReasoning::Past, |calls| {
@@ -360,7 +359,9 @@ impl Parsing {
         self.emit_with_extras(choice, extras, to, |choice, emit| {
             match &mut choice.reasoning {
                 EngineReasoning::Reading(reading) => reading.read(&text, emit),
-                EngineReasoning::Unseen(_) | EngineReasoning::Past => emit(Piece::Reasoning(&text)),
+                EngineReasoning::Unseen { .. } | EngineReasoning::Past => {
+                    emit(Piece::Reasoning(&text))
+                }
             }
         })
     }
@@ -379,15 +380,15 @@ impl Parsing {
         let Some(known) = self.choices.get_mut(choice) else {
             return extras;
         };
-        if let EngineReasoning::Unseen(other) = &mut known.reasoning {
-            *other |= follows;
+        if let EngineReasoning::Unseen { is_late } = &mut known.reasoning {
+            *is_late |= follows;
             return extras;
         }
         match std::mem::replace(&mut known.reasoning, EngineReasoning::Past) {
             EngineReasoning::Reading(reading) => self.release(choice, extras, to, |_, emit| {
                 reading.end(!follows, emit);
             }),
-            EngineReasoning::Unseen(_) | EngineReasoning::Past => extras,
+            EngineReasoning::Unseen { .. } | EngineReasoning::Past => extras,
         }
     }
 
@@ -414,6 +415,15 @@ impl Parsing {
         }
     }
 
+    /// Announces that the next text of a choice, which is whole, was cut by a limit.
+    pub(super) fn cut_text(&mut self, choice: u32) {
+        if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
+            self.reader(choice as usize)
+        {
+            reader.expect_cut_text();
+        }
+    }
+
     /// Returns the reader of a choice and creates it if needed; `None` if the index exceeds the number of choices
     /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
@@ -434,7 +444,7 @@ impl Parsing {
                 }
                 Choice {
                     reader,
-                    reasoning: EngineReasoning::Unseen(false),
+                    reasoning: EngineReasoning::Unseen { is_late: false },
                     is_bare: false,
                 }
             };

@@ -12,8 +12,8 @@ use crate::wire::rule::Rule;
 /// Reader of the engine's reasoning in one choice.
 #[derive(Debug)]
 pub(super) enum EngineReasoning {
-    /// The engine has sent no reasoning. True: it has sent something else.
-    Unseen(bool),
+    /// The engine has sent no reasoning; perhaps something else.
+    Unseen { is_late: bool },
     /// Reasoning alone has come.
     Reading(Box<TrailingCalls>),
     /// Reasoning has come, and something else, or no calls are looked for.

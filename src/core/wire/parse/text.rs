@@ -41,6 +41,13 @@ impl TextParser {
         }
     }
 
+    /// Announces that the next text, which is whole, was cut by a limit.
+    pub(super) fn expect_cut_text(&mut self) {
+        if let Some(think) = &mut self.think {
+            think.cut_text();
+        }
+    }
+
     /// Prepares for `text`, which is all the text there will be. Returns true if the text is an answer although the
     /// template opened a reasoning block: it has no tag.
     pub(super) fn prepare_whole(&mut self, text: &str) -> bool {

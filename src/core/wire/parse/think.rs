@@ -48,6 +48,8 @@ pub(super) struct Think {
     is_guess: bool,
     /// True if the text is the model's entire output and generation ended by itself.
     only_text: bool,
+    /// True if the text is whole and was cut by a limit.
+    is_cut: bool,
     state: ThinkState,
     held: Held,
 }
@@ -103,6 +105,7 @@ impl Think {
             may_lack_start: unopened,
             is_guess: false,
             only_text: false,
+            is_cut: false,
             state,
             held: Held::default(),
         })
@@ -127,13 +130,18 @@ impl Think {
         self.only_text = true;
     }
 
+    /// Announces that the next text, which is whole, was cut by a limit: a block may be open although no tag closes it.
+    pub(super) fn cut_text(&mut self) {
+        self.is_cut = true;
+    }
+
     /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer although the
     /// template has opened a block: the model did not reason, and the text has no tag.
     pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
         if self.state != ThinkState::Before {
             return false;
         }
-        if self.is_guess {
+        if self.is_guess && !self.is_cut {
             self.mode = ThinkMode::Auto;
         }
         let end = self.ends.first_of(text, 0).filter(|_| self.may_lack_start);
