@@ -238,7 +238,7 @@ impl<'a> Text<'a> {
     }
 
     /// Appends the text in canonical JSON spelling to `piece`.
-    pub fn append_to(&self, piece: &mut Vec<u8>) {
+    pub(crate) fn append_to(&self, piece: &mut Vec<u8>) {
         let mut out = BytesMut::with_capacity(self.body.len());
         self.write(&mut out);
         piece.extend_from_slice(&out);
@@ -389,7 +389,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Returns the text as [`write_string`] writes it, without the quotes.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     written(text.len(), |out| escape(text, out))
 }
 

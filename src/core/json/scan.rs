@@ -377,7 +377,7 @@ impl<'a> Scanner<'a> {
 
     /// Consumes `null` if it comes next. Returns true if it did.
     #[inline]
-    pub fn null(&mut self) -> Option<bool> {
+    pub(crate) fn null(&mut self) -> Option<bool> {
         if self.peek()? != b'n' {
             return Some(false);
         }

@@ -61,7 +61,7 @@ pub struct Extensions {
 
 impl Extensions {
     /// Returns the keys of the requested extensions in answers of chat and Completions, in canonical order.
-    pub fn keys(self) -> impl Iterator<Item = &'static str> {
+    pub(crate) fn keys(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (TOKEN_IDS, self.token_ids),
             ("prompt_logprobs", self.prompt_logprobs),

@@ -167,12 +167,12 @@ impl Fault {
     }
 
     /// Returns the default messages of all faults, to recognise them in another samewire's answers.
-    pub fn messages() -> impl Iterator<Item = &'static str> {
+    pub(crate) fn messages() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|fault| fault.message())
     }
 
     /// Returns the default message of the fault, from its row.
-    pub fn message(self) -> &'static str {
+    pub(crate) fn message(self) -> &'static str {
         self.row().3
     }
 

@@ -167,13 +167,13 @@ impl OutputBuffer {
 
     /// Appends these bytes.
     #[inline]
-    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+    pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
     /// Appends this byte.
     #[inline]
-    pub fn put_u8(&mut self, byte: u8) {
+    pub(crate) fn put_u8(&mut self, byte: u8) {
         self.open.put_u8(byte);
     }
 
