@@ -86,7 +86,7 @@ rules! {
     /// A call after the first, where the client wants one (`parallel_tool_calls: false`).
     ToolSecond = "tool_second",
     /// A call was in the text and among the engine's own calls (7.2).
-    ToolTwice = "tool_twice",
+    ToolDuplicate = "tool_duplicate",
     /// Arguments came as a JSON value instead of a string (2.5 rule 6).
     ToolArguments = "tool_arguments",
     /// A tool call's arguments are no JSON; they pass as the model wrote them (2.5 rule 14).

@@ -134,7 +134,7 @@ fn loses(rule: Rule) -> bool {
             | Rule::ToolArgumentsResent
             | Rule::ToolArgumentsTail
             | Rule::ToolSecond
-            | Rule::ToolTwice
+            | Rule::ToolDuplicate
             | Rule::UnknownField
             | Rule::InvalidSkipped
     )
@@ -171,7 +171,7 @@ fn may_cause(rule: Rule, effect: &Effect) -> bool {
         Rule::ToolIndex => is_call && last == "index",
         Rule::ToolRepeat => is_call && is_dropped && matches!(last, "id" | "type" | "name"),
         Rule::ToolName => is_call && last == "name",
-        Rule::ToolSecond | Rule::ToolTwice => is_call && is_dropped,
+        Rule::ToolSecond | Rule::ToolDuplicate => is_call && is_dropped,
         Rule::ToolArguments => is_call && path.contains("arguments"),
         Rule::ToolArgumentsAbsent
         | Rule::ToolArgumentsTail

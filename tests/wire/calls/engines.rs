@@ -204,9 +204,9 @@ fn united(
     }
     further.retain(|call| {
         let named = |known: &(String, String)| known.0 == call.0;
-        let twin = unpaired.iter().position(named);
-        let twin = twin.filter(|_| of_engine && call.1 == "{}");
-        twin.map(|at| unpaired.remove(at)).is_none()
+        let equal = unpaired.iter().position(named);
+        let equal = equal.filter(|_| of_engine && call.1 == "{}");
+        equal.map(|at| unpaired.remove(at)).is_none()
     });
     [first.to_vec(), further].concat()
 }
@@ -216,7 +216,7 @@ proptest! {
 
     #[test]
     fn a_call_in_text_and_report_is_one(
-        in_text in twin_calls(), reported in twin_calls(), pieces in 1_usize..9,
+        in_text in few_calls(), reported in few_calls(), pieces in 1_usize..9,
         engine in select(vec!["vllm", "sglang", "generic"]), parser in select(vec!["qwen3", "auto"]),
     ) {
         let text: String = in_text
@@ -277,7 +277,7 @@ proptest! {
             "I look. ", "<tool_call> is a mark. ", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call> would do. ",
             "<tool_call>{\"name\": \"other\", \"arguments\": {}}</tool_call>\n", "<", "\n\n",
         ]), 0..5),
-        calls in twin_calls(), pieces in 1_usize..12, parser in select(vec!["qwen3", "hermes", "auto"]),
+        calls in few_calls(), pieces in 1_usize..12, parser in select(vec!["qwen3", "hermes", "auto"]),
         whole in any::<bool>(),
     ) {
         let prose = prose.concat() + "So. ";
@@ -311,7 +311,7 @@ proptest! {
     }
 }
 
-fn twin_calls() -> impl Strategy<Value = Vec<(String, String)>> {
+fn few_calls() -> impl Strategy<Value = Vec<(String, String)>> {
     let arguments = select(vec!["{}", "{\"number\": 1}", "{\"text\": \"}{\"}"]);
     let call = (select(vec!["f", "g"]), arguments);
     prop::collection::vec(
@@ -378,8 +378,8 @@ fn calls_wait_for_their_arguments_and_keep_their_order() {
     }
 }
 
-/// What looks like the beginning of a call before one at the end of the engine's reasoning is reasoning; a call that
-/// never ends does not keep the reasoning back.
+/// Text that looks like the beginning of a call, before a call at the end of the engine's reasoning, is reasoning. A
+/// call that never ends does not keep the reasoning back.
 #[test]
 fn text_before_a_call_at_the_end_of_the_engines_reasoning_stays() {
     let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";

@@ -28,7 +28,7 @@ pub(super) struct OpenCalls {
     pub(super) may_hold: bool,
     /// Number of bytes of arguments held for repair.
     held_bytes: usize,
-    /// True if a call may wait for its twin.
+    /// True if a call may wait because it may be a duplicate.
     pub(super) may_wait: bool,
 }
 
@@ -49,9 +49,9 @@ pub(super) struct OpenCall {
     /// Arguments that came before the call was sent, in JSON spelling.
     pub(super) unsent_arguments: Vec<u8>,
     pub(super) source: CallSource,
-    pub(super) twin: TwinState,
+    pub(super) duplicate: DuplicateState,
     pub(super) arguments: Arguments,
-    /// Hash of the arguments, used for engines that may send them twice, and to find the twin.
+    /// Hash of the arguments, used for engines that may send them twice, and to find duplicates.
     pub(super) resent: Resent,
     /// Arguments held for repair; `None` if they are not repaired.
     pub(super) held: Option<Box<HeldArguments>>,
@@ -59,10 +59,10 @@ pub(super) struct OpenCall {
 
 /// Result of the comparison of a call with those of the other source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum TwinState {
+pub(super) enum DuplicateState {
     /// No equal call so far.
     #[default]
-    Alone,
+    None,
     /// Not sent until its arguments are complete, because an equal call may be there.
     Awaited,
     /// An equal call is there. One of the two is sent.
@@ -332,7 +332,8 @@ impl OpenCall {
     }
 
     /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: some engines send all arguments
-    /// again, when they are complete or before; such a repetition is dropped. `compares`: the call may have a twin.
+    /// again, when they are complete or before; such a repetition is dropped. `compares`: the call
+    /// may have a duplicate.
     pub(super) fn read<'a>(
         &mut self,
         piece: Text<'a>,

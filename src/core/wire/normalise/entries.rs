@@ -1,10 +1,10 @@
 //! Entries of tool calls: which call each belongs to, and when the call starts (wire-format 2.5).
 
 use super::answer_writer::{EncoderOutput, send_held};
-use super::calls::{OpenCall, OpenCalls, TwinState};
+use super::calls::{DuplicateState, OpenCall, OpenCalls};
+use super::duplicates;
 use super::envelope::AnswerEnvelope;
 use super::held_arguments::CallState;
-use super::twins;
 use super::{MAX_CALLS, Normaliser};
 use crate::json::Text;
 use crate::wire::Shape;
@@ -44,7 +44,7 @@ impl Normaliser {
                 });
         }
         let all = &choice.calls.all;
-        let is_sent = |call: &&OpenCall| call.twin != TwinState::Found;
+        let is_sent = |call: &&OpenCall| call.duplicate != DuplicateState::Found;
         if all.len() > MAX_CALLS && all.iter().filter(is_sent).count() > MAX_CALLS {
             self.fail(too_many_calls(), to);
             return extras;
@@ -70,7 +70,8 @@ impl Normaliser {
         extras.unwrap_or_default()
     }
 
-    /// Starts a call that has its name, unless it has to wait for its twin. `said`: its index as the engine counts.
+    /// Starts a call that has its name, unless it has to wait because it may be a duplicate. `said`: its index as the
+    /// engine counts.
     fn begin_call(
         &mut self,
         index: u32,
@@ -86,18 +87,18 @@ impl Normaliser {
         };
         let next = u64::from(choice.calls.started);
         let is_new = |call: &&mut OpenCall| {
-            call.started.is_none() && call.name.is_some() && call.twin == TwinState::Alone
+            call.started.is_none() && call.name.is_some() && call.duplicate == DuplicateState::None
         };
         let all = &mut choice.calls.all;
         if all.get_mut(slot).filter(is_new).is_none() {
             return;
         }
-        let waits = compares && twins::waits(all, slot);
+        let waits = compares && duplicates::waits(all, slot);
         let Some(call) = all.get_mut(slot) else {
             return;
         };
         if waits {
-            call.twin = TwinState::Awaited;
+            call.duplicate = DuplicateState::Awaited;
             choice.calls.may_wait = true;
             return;
         }
@@ -127,10 +128,11 @@ impl Normaliser {
         } = &mut choice.calls;
         for (at, call) in all.iter_mut().enumerate().take(slot + 1) {
             if at < slot {
-                if call.source != CallSource::WholeText || call.twin != TwinState::Awaited {
+                if call.source != CallSource::WholeText || call.duplicate != DuplicateState::Awaited
+                {
                     continue;
                 }
-                call.twin = TwinState::Alone;
+                call.duplicate = DuplicateState::None;
             }
             call.start((index, *next), &naming, extras, &mut self.tally, to);
             *next += 1;
@@ -159,7 +161,7 @@ impl Normaliser {
         let passed = call.read(args, may_repeat, compares, &mut self.tally);
         *may_hold |= call.resent.is_holding();
         let started = call.started;
-        let is_decided = call.twin == TwinState::Awaited && call.arguments.is_closed();
+        let is_decided = call.duplicate == DuplicateState::Awaited && call.arguments.is_closed();
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
         for args in passed
             .own
@@ -199,7 +201,7 @@ impl Normaliser {
             if !calls.may_wait {
                 return;
             }
-            let Some(slot) = twins::next(&calls.all, at_end) else {
+            let Some(slot) = duplicates::next(&calls.all, at_end) else {
                 calls.may_wait = !at_end;
                 return;
             };
@@ -220,21 +222,22 @@ impl Normaliser {
             return;
         };
         let all = &mut choice.calls.all;
-        let found = twins::find(all, slot, at_end);
+        let found = duplicates::find(all, slot, at_end);
         let Some(call) = all.get_mut(slot) else {
             return;
         };
         let Some(found) = found else {
-            call.twin = TwinState::Alone;
+            call.duplicate = DuplicateState::None;
             return self.start_call(index, slot, extras, to);
         };
-        self.tally.count(Rule::ToolTwice);
-        call.twin = TwinState::Found;
+        self.tally.count(Rule::ToolDuplicate);
+        call.duplicate = DuplicateState::Found;
         let id = call.engine_id.take();
-        if let Some(twin) = all.get_mut(found) {
-            let waits = std::mem::replace(&mut twin.twin, TwinState::Found) == TwinState::Awaited;
+        if let Some(duplicate) = all.get_mut(found) {
+            let waits = std::mem::replace(&mut duplicate.duplicate, DuplicateState::Found)
+                == DuplicateState::Awaited;
             if waits {
-                twin.engine_id = id.or_else(|| twin.engine_id.take());
+                duplicate.engine_id = id.or_else(|| duplicate.engine_id.take());
                 self.start_call(index, found, extras, to);
             }
         }

@@ -8,6 +8,7 @@
 mod answer_writer;
 mod calls;
 mod digest;
+mod duplicates;
 mod entries;
 mod envelope;
 mod finish;
@@ -16,7 +17,6 @@ mod merge;
 mod repetition;
 mod resent;
 mod short;
-mod twins;
 
 use super::disclosure::{EngineKey, disclosed, hide_key};
 use super::event::{Delta, Event, Finish, FrameExtras, Head, Reason, ToolEntry, Usage};

@@ -1,10 +1,10 @@
 //! Calls that an answer has twice: in its text, and in the engine's own report (wire-format 7.2).
 //!
 //! Takes: the calls of a choice. Gives: whether one of them has to wait, and which other call is the same. Remembers:
-//! nothing; each call has its [`TwinState`]. Never: compares two calls of one source.
+//! nothing; each call has its [`DuplicateState`]. Never: compares two calls of one source.
 
 use super::answer_writer::NO_ARGUMENTS;
-use super::calls::{OpenCall, TwinState};
+use super::calls::{DuplicateState, OpenCall};
 use crate::json::Text;
 use crate::wire::event::CallSource;
 
@@ -21,21 +21,21 @@ pub(super) fn waits(all: &[OpenCall], slot: usize) -> bool {
 
 /// Returns true if a call waits for its own arguments, not only for the end of a whole text.
 fn is_undecided(call: &OpenCall) -> bool {
-    call.twin == TwinState::Awaited && call.source != CallSource::WholeText
+    call.duplicate == DuplicateState::Awaited && call.source != CallSource::WholeText
 }
 
-/// Returns the position of the next call to be decided; `None` if there is none. Those that have a twin come first, then
-/// the first that waits. `at_end`: nothing follows.
+/// Returns the position of the next call to be decided; `None` if there is none. Those that have a duplicate come
+/// first, then the first that waits. `at_end`: nothing follows.
 pub(super) fn next(all: &[OpenCall], at_end: bool) -> Option<usize> {
-    let has_twin = |slot: &usize| {
+    let has_duplicate = |slot: &usize| {
         let is_complete = |call: &OpenCall| is_undecided(call) && call.arguments.is_closed();
         all.get(*slot).is_some_and(is_complete) && find(all, *slot, false).is_some()
     };
-    if let Some(slot) = (0..all.len()).find(has_twin) {
+    if let Some(slot) = (0..all.len()).find(has_duplicate) {
         return Some(slot);
     }
     let waits = |call: &OpenCall| match at_end {
-        true => call.twin == TwinState::Awaited,
+        true => call.duplicate == DuplicateState::Awaited,
         false => is_undecided(call),
     };
     let slot = all.iter().position(waits)?;
@@ -64,5 +64,7 @@ fn is_empty(call: &OpenCall) -> bool {
 
 fn may_be_equal(call: &OpenCall, other: &OpenCall) -> bool {
     let is_engine = |call: &OpenCall| call.source == CallSource::Engine;
-    is_engine(call) != is_engine(other) && other.twin != TwinState::Found && other.name == call.name
+    is_engine(call) != is_engine(other)
+        && other.duplicate != DuplicateState::Found
+        && other.name == call.name
 }
