@@ -4,9 +4,9 @@
 //! in one stream); older names from engines A.
 
 use super::parts::Parts;
-use super::{BadField, ChoiceBody, ChoiceEmitter, is_cut, is_natural_stop};
+use super::{BadField, ChoiceBody, ChoiceEmitter, known_reason};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
-use crate::wire::event::{self, CallSource, PartName, ToolEntry, ToolKind};
+use crate::wire::event::{self, CallSource, PartName, Reason, ToolEntry, ToolKind};
 use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
 use bytes::BytesMut;
@@ -65,8 +65,9 @@ pub(super) fn pieces<'a>(
     emitter: &mut ChoiceEmitter<'a, '_>,
 ) -> Result<(), BadField> {
     let whole = choice.delta.is_none();
-    let may_promote = whole && is_natural_stop(choice.finish_reason);
-    if whole && !may_promote && is_cut(choice.finish_reason) {
+    let reason = known_reason(choice.finish_reason.filter(|_| whole));
+    let may_promote = reason == Some(Reason::Stop);
+    if reason == Some(Reason::Length) {
         emitter.to.cut_text(emitter.choice);
     }
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else {

@@ -18,17 +18,14 @@ object! {
     struct FinishBody<'a> { kind: Text<'a> = "type", }
 }
 
-/// Returns true if the model stopped by itself, by a known finish word.
-pub(super) fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
-    read_finish(finish_reason).is_ok_and(|(word, rules)| {
-        matches!(word, FinishWord::Finish(Reason::Stop)) && !rules.contains(&Rule::FinishUnknown)
-    })
-}
-
-/// Returns true if the text was cut by a limit.
-pub(super) fn is_cut(finish_reason: Option<Raw<'_>>) -> bool {
-    let is_length = |(word, _): (FinishWord, _)| matches!(word, FinishWord::Finish(Reason::Length));
-    read_finish(finish_reason).is_ok_and(is_length)
+/// Returns the reason for the end of a choice, if the engine gives it by a known word.
+pub(super) fn known_reason(finish_reason: Option<Raw<'_>>) -> Option<Reason> {
+    match read_finish(finish_reason).ok()? {
+        (FinishWord::Finish(reason), rules) => {
+            Some(reason).filter(|_| !rules.contains(&Rule::FinishUnknown))
+        }
+        _ => None,
+    }
 }
 
 /// Reads `finish_reason`. Returns its meaning, and the rules by which it departs from the format. Fails if it is

@@ -14,14 +14,16 @@ mod parts;
 mod responses;
 mod usage;
 
-use super::event::{ChunkUsage, Delta, Event, Finish, FrameExtras, Head, PartName, ToolEntry};
+use super::event::{
+    ChunkUsage, Delta, Event, Finish, FrameExtras, Head, PartName, Reason, ToolEntry,
+};
 use super::fault::{Failure, Fault, is_error_object};
 use super::options::{PromoteReasoning, ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions, Shape};
 use crate::json::{Extras, Few, Raw, Text, integer, object, pass_part, read_into, read_with_null};
-use finish_word::{FinishWord, is_cut, is_natural_stop, read_finish};
+use finish_word::{FinishWord, known_reason, read_finish};
 use logprobs::read_logprobs;
 use usage::UsageBody;
 
@@ -265,7 +267,9 @@ impl ChoiceBody<'_> {
     fn is_lost(&self, tokens: u64) -> bool {
         match self.message.as_ref().or(self.delta.as_ref()) {
             Some(message) => {
-                tokens > 0 && message.is_blank() && is_natural_stop(self.finish_reason)
+                tokens > 0
+                    && message.is_blank()
+                    && known_reason(self.finish_reason) == Some(Reason::Stop)
             }
             None => self.text.is_none(),
         }
