@@ -348,6 +348,7 @@ impl Parsing {
         extras
     }
 
+    /// Reads a text of the engine's reasoning, of which only reasoning has come so far.
     fn read_reasoning<'a>(
         &mut self,
         choice: usize,
@@ -357,11 +358,8 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         let text = text.decoded();
         self.emit_with_extras(choice, extras, to, |choice, emit| {
-            match &mut choice.reasoning {
-                EngineReasoning::Reading(reading) => reading.read(&text, emit),
-                EngineReasoning::Unseen { .. } | EngineReasoning::Past => {
-                    emit(Piece::Reasoning(&text))
-                }
+            if let EngineReasoning::Reading(reading) = &mut choice.reasoning {
+                reading.read(&text, emit);
             }
         })
     }
