@@ -3,9 +3,9 @@
 # engines is changed, one at a time, and the quick tests must fail. A separate run: a change costs a build, so all of them
 # take days on two cores. The first run installs cargo-mutants.
 #
-#   tests/mutants.sh src/core/wire/sse.rs src/plan     the changes in these files and folders
-#   tests/mutants.sh --shard 3/200                a two-hundredth of all changes
-#   tests/mutants.sh --list                       tells them, and changes nothing
+#   tests/mutants.sh src/core/wire/sse.rs src/plan   the changes in these files and folders
+#   tests/mutants.sh --shard 3/200                   a two-hundredth of all changes
+#   tests/mutants.sh --list                          tells them, and changes nothing
 #
 #   --shard K/N     the changes K, K + N, K + 2N …
 #   --list          no tests
