@@ -2,7 +2,7 @@
 //! one canonical wire format.
 //!
 //! The core is a function from an engine's bytes to canonical bytes: [`wire`], a pure, synchronous state machine in
-//! a crate of its own, `src/core`. The modules after `seal` are the shell: they wait, connect, generate ids and read clocks.
+//! the crate `src/core`. The modules after `seal` are the shell: they wait, connect, generate ids and read clocks.
 //!
 //! ```text
 //! client ──→ server::routes ──→ request::ChatRequest ──→ plan::Plan ──→ upstream::Client ──→ engine

@@ -213,11 +213,11 @@ pub struct ToolEntry<'a> {
     pub kind: ToolKind,
     /// True if the entry is a complete, separate call.
     pub whole: bool,
-    /// Where the call was found.
+    /// Place in the answer where the call was found.
     pub source: CallSource,
 }
 
-/// Place in an answer where a call was found. The same call may be in both (7.2).
+/// Place in an answer where a call was found: the engine's report or the text. A call may be in both (7.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallSource {
     /// The engine's own report of calls.

@@ -270,7 +270,7 @@ pub(in crate::wire::parse) static KIMI_K3: Format = marked(
     })],
 );
 
-/// Format of K2 Horizon: like GLM's, with a type that may stand before a value.
+/// Format of K2 Horizon: like GLM's, with a type that may come before a value.
 pub(in crate::wire::parse) static K2_HORIZON: Format = marked(
     &["<ifm|tool_calls>", "<ifm|tool_call>"],
     &[Form::Tagged(TaggedForm {

@@ -13,7 +13,7 @@ pub(in crate::wire::parse) struct TaggedForm {
     pub(in crate::wire::parse) end: &'static str,
     /// Markers before and after a key.
     pub(in crate::wire::parse) key: (&'static str, &'static str),
-    /// Markers before and after the name of a type, which may stand between a key and its value.
+    /// Markers before and after the name of a type, which may come between a key and its value.
     pub(in crate::wire::parse) kind: (&'static str, &'static str),
     /// Markers before and after a value.
     pub(in crate::wire::parse) value: (&'static str, &'static str),
