@@ -1,7 +1,7 @@
 //! Temporary folders of tests.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,10 +13,19 @@ impl Folder {
     /// Creates an empty folder.
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("samewire-test-{}-{n}", std::process::id()));
-        std::fs::create_dir(&path).expect("the temporary folder is writable");
-        Self(path)
+        // A test that is killed leaves its folder, and a later process may have the same id.
+        loop {
+            let n = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("samewire-test-{}-{n}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    made.expect("the temporary folder is writable");
+                    return Self(path);
+                }
+            }
+        }
     }
 
     /// Path of the folder.
