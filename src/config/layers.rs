@@ -3,7 +3,7 @@
 use super::file::File;
 use super::mistakes::{Mistakes, explain};
 use super::overlay;
-use crate::wire::options::Options;
+use crate::wire::options::{Options, Parser};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use toml::Table;
@@ -87,6 +87,13 @@ impl Layers {
             all: origins.iter().flat_map(of).collect(),
             ..*self
         }
+    }
+
+    /// Returns true if the text of some answers of this upstream is parsed.
+    pub fn reads_text(&self, upstream: usize) -> bool {
+        let each = self.models * self.keys;
+        let all = self.all.iter().skip(upstream * each).take(each);
+        all.into_iter().any(|options| options.parser != Parser::Off)
     }
 
     /// Returns the options for an answer of this upstream. `model` and `key` are indices in the file.

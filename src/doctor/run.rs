@@ -230,6 +230,8 @@ impl<P: FnMut(&str)> Run<'_, P> {
         let _ = routes
             .identify(&mut self.report.seen.server, server_header.as_deref())
             .await;
+        let seen = &mut self.report.seen;
+        seen.server.look_at_template(&quick, &seen.model).await;
         let mut silent = 0;
         let mut busy = usize::from(self.report.seen.busy(Question::Models).is_some());
         for question in Question::ALL.into_iter().skip(1) {

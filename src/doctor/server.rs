@@ -4,14 +4,17 @@
 
 use crate::conform::{Answer, Frame};
 use crate::engine::rule::rules_for;
+use crate::engine::template::TemplateProbe;
 use crate::engine::{
     DetectedParsers, ENGINES, Engine, EngineIdentity, EngineLoad, Flags, Front, RouteAnswer, named,
     of_answer, recognised,
 };
 use crate::exchange::{Ended, Exchange, Failure, Request, Sender};
 use crate::upstream::models::{self, ListedModel};
+use crate::wire::TemplateFacts;
 use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Server, as far as it says what it is.
@@ -23,6 +26,8 @@ pub struct Server {
     pub evidence: Vec<String>,
     /// Parsers that the engine runs; `None`: it does not say so.
     pub parsers: Option<DetectedParsers>,
+    /// Facts about the tested model's chat template.
+    pub template: TemplateFacts,
     /// Models that it lists, but for those without a name.
     pub models: Vec<ListedModel>,
     /// True if it lists models, and none of them has a name.
@@ -75,6 +80,32 @@ impl Server {
     /// Returns the listed model of this name.
     pub fn model(&self, name: &str) -> Option<&ListedModel> {
         self.models.iter().find(|model| model.id == name)
+    }
+
+    /// Requests the prompts that show what the chat template of a model does.
+    pub(super) async fn look_at_template(&mut self, sender: &Sender, model: &str) {
+        let Some(routes) = self.identity.and_then(|identity| identity.engine.renders) else {
+            return;
+        };
+        let mut probe = TemplateProbe::new(routes, model);
+        while let Some((path, body)) = probe.next_request() {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let request = Request {
+                method: Method::POST,
+                path: path.to_owned(),
+                headers,
+                body: body.into(),
+            };
+            match sender.send_to_root(request).await {
+                Ok(reply) if reply.ended == Ended::Clean => {
+                    probe.take(reply.status.as_u16(), &reply.body);
+                }
+                // The next one would fail, too.
+                _ => break,
+            }
+        }
+        self.template = probe.facts();
     }
 
     fn set_engine(&mut self, engine: &'static Engine, evidence: String) {
@@ -256,7 +287,7 @@ async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
 }
 
 /// Returns the most requests to routes that tell what an engine is and what it has to do, with so many looks at its load.
-/// All are short GETs.
+/// All are short, and none makes the model work.
 pub(super) fn most_requests(looks: u16) -> u16 {
     let places: BTreeSet<_> = ENGINES
         .iter()
@@ -269,7 +300,7 @@ pub(super) fn most_requests(looks: u16) -> u16 {
         .max()
         .unwrap_or(0);
     // One for the route that only one front end has.
-    u16::try_from(places.len() + 1 + loads)
+    u16::try_from(places.len() + 1 + loads + TemplateProbe::MOST)
         .unwrap_or(u16::MAX)
         .saturating_add(looks)
 }

@@ -9,6 +9,7 @@
 
 use super::auto::UNION;
 use super::rule::RequestRule;
+use super::template::PromptRoutes;
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 
 pub(super) static ENGINE: Engine = Engine {
@@ -44,6 +45,7 @@ pub(super) static ENGINE: Engine = Engine {
     },
     // Its `/tokenize` takes only texts (engines G.11).
     counts_at: "/v1/chat/completions/input_tokens",
+    renders: Some(PromptRoutes::Text("/apply-template")),
     requests: &[
         usual::LIMITS,
         usual::TEXT_ALONE,

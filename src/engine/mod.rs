@@ -14,6 +14,7 @@ mod ollama;
 mod openai;
 pub mod rule;
 mod sglang;
+pub mod template;
 mod tensorrt_llm;
 mod transformers;
 mod usual;
@@ -28,6 +29,7 @@ pub use identity::{EngineIdentity, EngineVersion, Front, NoRelease, Versions};
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 use rule::RequestRule;
+use template::PromptRoutes;
 
 /// Path under which vLLM counts the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
 pub const TOKENIZE: &str = "/tokenize";
@@ -48,6 +50,8 @@ pub struct Engine {
     pub names_models: bool,
     /// Path of the route that counts the tokens of a chat, whose body it takes.
     pub counts_at: &'static str,
+    /// Routes that render a chat's prompt; `None`: it has none.
+    pub renders: Option<PromptRoutes>,
     /// Data by which the engine is recognised and reports its version and load.
     pub detection: Detection,
 }

@@ -18,6 +18,7 @@
 use super::auto::UNION;
 use super::identity::version;
 use super::rule::{Constraint, RequestRule, RuleChange};
+use super::template::PromptRoutes;
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, PriorityOrder};
 use std::time::Duration;
@@ -32,6 +33,10 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
+    renders: Some(PromptRoutes::Tokens {
+        tokenize: "/v1/tokenize",
+        detokenize: "/v1/detokenize",
+    }),
     detection: Detection {
         owned_by: Some("sglang"),
         health: Detection::HEALTH,

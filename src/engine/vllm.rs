@@ -15,9 +15,10 @@
 use super::auto::UNION;
 use super::identity::version;
 use super::rule::{Constraint, RequestRule, RuleChange};
+use super::template::PromptRoutes;
 use super::{
     Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof,
-    Versions, usual,
+    TOKENIZE, Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
 
@@ -32,6 +33,10 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
+    renders: Some(PromptRoutes::Tokens {
+        tokenize: TOKENIZE,
+        detokenize: "/detokenize",
+    }),
     detection: Detection {
         owned_by: Some("vllm"),
         health: Detection::HEALTH,

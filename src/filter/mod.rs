@@ -24,7 +24,7 @@ use crate::wire::encode::{MessageEncoder, Response, StopRules, write_messages_er
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
-    Api, BodyForm, Ending, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp,
+    Api, BodyForm, Ending, EngineFacts, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp,
     TextFormat,
 };
 use bytes::{Bytes, BytesMut};
@@ -517,7 +517,7 @@ impl<'t> Filter<'t> {
                     &params.route.options,
                     "",
                     OutputConstraints::default(),
-                    EngineParsers::default(),
+                    EngineFacts::default(),
                 )
                 .map(Arc::new),
                 ..Shape::new(api, events, params.route.options.clone())

@@ -31,7 +31,7 @@ use crate::wire::encode::{
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
 use crate::wire::tools::Tools;
-use crate::wire::{Api, EngineParsers, Models, Shape, TextFormat, Vocabulary};
+use crate::wire::{Api, EngineFacts, Models, Shape, TemplateFacts, TextFormat, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -58,6 +58,8 @@ pub struct Route {
     pub fallbacks: Fallbacks,
     /// True if the engine returns reasoning separately from the text.
     pub separates_reasoning: bool,
+    /// Facts about the model's chat template.
+    pub template: TemplateFacts,
 }
 
 impl Route {
@@ -80,6 +82,7 @@ impl Route {
             vocabulary: None,
             fallbacks: Fallbacks::default(),
             separates_reasoning: false,
+            template: TemplateFacts::UNKNOWN,
         }
     }
 
@@ -89,17 +92,18 @@ impl Route {
         let token_ids = takes.token_ids && self.vocabulary.is_some();
         Capabilities {
             token_ids,
-            parsers: self.parsers(),
+            facts: self.facts(),
             ..takes
         }
     }
 
-    /// Returns the facts known about the engine's parsers.
-    fn parsers(&self) -> EngineParsers {
+    /// Returns the facts about the engine's treatment of the model.
+    fn facts(&self) -> EngineFacts {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
-        EngineParsers {
+        EngineFacts {
             tells_reasoning: self.separates_reasoning,
             leaves_calls,
+            template: self.template,
         }
     }
 }
@@ -296,12 +300,12 @@ fn cut_header(request: &ChatRequest) -> Option<Arc<TextFormat>> {
 
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
 fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
-    let mut parsers = route.parsers();
+    let mut facts = route.facts();
     // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
     let hides = request.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
-    parsers.tells_reasoning |= hides;
+    facts.tells_reasoning |= hides;
     let model = route.model_alias.as_ref().unwrap_or(&request.model);
-    let script = TextFormat::of(&route.options, model, request.offer(), parsers)?;
+    let script = TextFormat::of(&route.options, model, request.offer(), facts)?;
     Some(Arc::new(
         script.with_tokens(&route.options, route.vocabulary.as_ref()),
     ))
@@ -924,13 +928,14 @@ mod tests {
             ..Options::default()
         };
         let expected = |options: &Options, tells_reasoning| {
-            let parsers = EngineParsers {
+            let facts = EngineFacts {
                 tells_reasoning,
                 leaves_calls: false,
+                ..EngineFacts::default()
             };
             format!(
                 "{:?}",
-                TextFormat::of(options, MODEL, OutputConstraints::default(), parsers)
+                TextFormat::of(options, MODEL, OutputConstraints::default(), facts)
             )
         };
         let options = auto(ReasoningField::Both);

@@ -9,6 +9,7 @@ use crate::engine::fallback::Fallbacks;
 use crate::engine::{Engine, EngineIdentity, EngineVersion, Front, named};
 use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
+use crate::wire::TemplateFacts;
 use crate::wire::options::Options;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,6 +48,8 @@ struct PlanRecord {
     fallbacks: Fallbacks,
     #[serde(default)]
     separates_reasoning: bool,
+    #[serde(default)]
+    template: TemplateFacts,
     max_event_bytes: usize,
     #[serde(default)]
     options: Options,
@@ -64,6 +67,7 @@ impl Route {
             messages: self.messages,
             fallbacks: self.fallbacks,
             separates_reasoning: self.separates_reasoning,
+            template: self.template,
             max_event_bytes: self.max_event_bytes,
             options: Options {
                 fingerprint_salt: String::new(),
@@ -92,6 +96,7 @@ impl Route {
             messages: record.messages,
             fallbacks: record.fallbacks,
             separates_reasoning: record.separates_reasoning,
+            template: record.template,
             ..Self::new(identity, Arc::new(record.options), record.max_event_bytes)
         })
     }

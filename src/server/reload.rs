@@ -210,5 +210,12 @@ fn recapture(app: &App, capture: &CaptureFile) {
 
 /// Probes an upstream until a reload removes it, always by the health settings in force.
 pub(super) async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
-    health::watch(&upstream, || present.app().config.file.health.clone()).await;
+    let settings = || {
+        let app = present.app();
+        health::Watch {
+            health: app.config.file.health.clone(),
+            reads_text: app.pool.reads_text(&upstream),
+        }
+    };
+    health::watch(&upstream, settings).await;
 }

@@ -4,6 +4,7 @@
 use super::Upstream;
 use super::identify::{Identification, doubt, identify_if_due};
 use super::probe::{Probe, ProbeFailure};
+use super::templates;
 use crate::config::Health;
 use std::time::Duration;
 
@@ -26,17 +27,34 @@ pub(super) enum Standing {
     Down,
 }
 
+/// Settings of the watch over an upstream.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Section `[health]`.
+    pub health: Health,
+    /// True if the text of some answers is parsed, so that the models' chat templates matter.
+    pub reads_text: bool,
+}
+
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
-pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
+pub async fn watch(upstream: &Upstream, config: impl Fn() -> Watch) {
     let mut verdict = HealthVerdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
     let mut identification = Identification::default();
     // Status and kind of cause of the last failure in the log.
     let mut told = (None, None);
     while !upstream.is_retired() {
-        let config = &config();
+        let Watch {
+            health: config,
+            reads_text,
+        } = &config();
         let mut probe = Probe::new(upstream, *config.timeout);
         let found = result(&mut probe, &mut identification, config).await;
+        if found.is_ok() && *reads_text {
+            templates::learn_listed(&mut probe).await;
+        }
+        // The engine would close an idle connection before the next probe anyway.
+        upstream.probes.close_idle();
         if upstream.is_retired() {
             return;
         }
@@ -75,7 +93,15 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         } else {
             FIRST_PROBE_PAUSE.min(*config.interval)
         };
-        tokio::time::sleep(pause).await;
+        let pause = tokio::time::sleep(pause);
+        tokio::pin!(pause);
+        while let Some(wanted) = tokio::select! {
+            () = &mut pause => None,
+            wanted = upstream.wanted.next() => Some(wanted),
+        } {
+            templates::learn_wanted(&mut probe, wanted).await;
+            upstream.probes.close_idle();
+        }
     }
 }
 
@@ -224,8 +250,6 @@ async fn result(
         // After a failure, the next engine to answer may be a different one.
         Err(_) => doubt(probe.upstream, identification),
     }
-    // The engine would close an idle connection before the next probe anyway.
-    probe.upstream.probes.close_idle();
     result
 }
 

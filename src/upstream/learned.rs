@@ -1,18 +1,23 @@
-//! Facts learned from the refusals and answers of an upstream, for each of its models: the fallbacks that requests
-//! need, and whether the engine separates reasoning from the text.
+//! Facts learned about an upstream's models: the fallbacks that requests need, whether the engine separates reasoning
+//! from the text, and what the chat template does.
 //!
-//! Takes: a model's name with the fallbacks with which the engine has answered for it, and that an answer of it has
-//! separated reasoning. Gives: those facts, for later requests. Remembers: them, for at most 256 models, until the
-//! engine may have been replaced. Never: expires by time.
+//! Takes: a model's name with the fallbacks with which the engine has answered for it, that an answer of it has
+//! separated reasoning, and what its rendered prompts show. Gives: those facts, for later requests. Remembers: them, for
+//! at most 256 models, until the engine may have been replaced. Never: sends a request.
 
 use crate::engine::fallback::Fallbacks;
+use crate::wire::TemplateFacts;
 use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Upper limit for the models of one upstream for which facts are kept.
 const MODELS: usize = 256;
 /// Upper limit for the bytes of a model's name.
 const NAME: usize = 256;
+/// Time after which prompts that could not be rendered are requested again.
+const RETRY: Duration = Duration::from_secs(60);
 
 /// Facts learned about the models of one upstream.
 #[derive(Debug, Default)]
@@ -27,6 +32,37 @@ pub(super) struct ModelFacts {
     pub(super) fallbacks: Fallbacks,
     /// True once an answer has separated reasoning from the text.
     pub(super) separates_reasoning: bool,
+    /// Facts about the chat template.
+    pub(super) template: TemplateFacts,
+    /// Whether the prompts that show them have been requested.
+    pub(super) prompts: Prompts,
+}
+
+/// State of the requests for a model's prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Prompts {
+    #[default]
+    NotRequested,
+    /// They are requested, or about to be.
+    Requested,
+    /// The engine wants a key, and there was none.
+    Unauthorized,
+    /// They could not be rendered.
+    Failed(Instant),
+    /// They have shown the facts.
+    Rendered,
+}
+
+impl Prompts {
+    /// Returns true if the prompts are to be requested. `has_key`: now there is a key.
+    fn are_due(self, has_key: bool) -> bool {
+        match self {
+            Self::NotRequested => true,
+            Self::Requested | Self::Rendered => false,
+            Self::Unauthorized => has_key,
+            Self::Failed(at) => at.elapsed() >= RETRY,
+        }
+    }
 }
 
 impl LearnedFacts {
@@ -48,6 +84,33 @@ impl LearnedFacts {
         if !self.of(model).separates_reasoning {
             self.change(model, |facts| facts.separates_reasoning = true);
         }
+    }
+
+    /// Returns true if the prompts of a model are to be requested, which counts as done from now on. `has_key`: the
+    /// engine will get a key.
+    pub(super) fn begin_prompts(&self, model: &str, has_key: bool) -> bool {
+        self.of(model).prompts.are_due(has_key)
+            && self.change(model, |facts| facts.prompts = Prompts::Requested)
+    }
+
+    /// Records what became of the request for a model's prompts.
+    pub(super) fn end_prompts(&self, model: &str, prompts: Prompts, template: TemplateFacts) {
+        self.change(model, |facts| {
+            (facts.prompts, facts.template) = (prompts, template);
+        });
+    }
+
+    /// Returns the models of whose template something is known, sorted by name.
+    pub(super) fn templates(&self) -> Vec<(Box<str>, TemplateFacts)> {
+        let models = self.models.read();
+        let known = models
+            .iter()
+            .filter(|(_, facts)| !facts.template.is_empty());
+        let mut all: Vec<_> = known
+            .map(|(name, facts)| (name.clone(), facts.template))
+            .collect();
+        all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        all
     }
 
     /// Changes the facts of a model. Returns true if they are others now and were kept.
@@ -104,6 +167,32 @@ mod tests {
         assert!(facts.of("m").separates_reasoning && !facts.of("n").separates_reasoning);
         facts.clear();
         assert!(!facts.of("m").separates_reasoning);
+    }
+
+    #[test]
+    fn prompts_are_requested_once_and_again_after_a_failure() {
+        let facts = LearnedFacts::default();
+        assert!(facts.begin_prompts("m", false) && !facts.begin_prompts("m", true));
+        let end = |prompts| facts.end_prompts("m", prompts, TemplateFacts::UNKNOWN);
+        end(Prompts::Unauthorized);
+        assert!(!facts.begin_prompts("m", false) && facts.begin_prompts("m", true));
+        end(Prompts::Failed(Instant::now()));
+        assert!(!facts.begin_prompts("m", true) && facts.templates().is_empty());
+        end(Prompts::Failed(Instant::now() - RETRY));
+        assert!(facts.begin_prompts("m", false));
+        let told = TemplateFacts::UNKNOWN.with_prompt(None, "x<think>");
+        facts.end_prompts("m", Prompts::Rendered, told);
+        assert!(!facts.begin_prompts("m", true));
+        assert_eq!(facts.templates(), [("m".into(), told)]);
+        facts.clear();
+        assert!(
+            facts.begin_prompts("m", false),
+            "the engine may be another one"
+        );
+        assert!(
+            !facts.begin_prompts(&"n".repeat(NAME + 1), true),
+            "no name of that length is kept"
+        );
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod ring;
 #[cfg(test)]
 mod simulation;
 mod targets;
+mod templates;
 mod upload;
 mod upload_exchange;
 
@@ -43,15 +44,17 @@ pub use retry::RetryState;
 pub use targets::ModelTarget;
 pub use upload::{Source, Upload};
 
-use crate::config::{Config, Timeouts, UpstreamConfig};
+use crate::config::{Config, Credentials, Timeouts, UpstreamConfig};
 use crate::engine::fallback::Fallbacks;
+use crate::engine::template::PromptRoutes;
 use crate::engine::{self, EngineIdentity, EngineLoad};
 use crate::plan::Route;
 use crate::telemetry::UpstreamMetrics;
 use crate::wire::options::Options;
-use crate::wire::{Unparsed, Unread};
+use crate::wire::{TemplateFacts, Unparsed, Unread};
 use circuit_breaker::{Availability, CircuitBreaker};
 use health::Standing;
+use http::HeaderValue;
 use learned::LearnedFacts;
 use models::ListedModel;
 use parking_lot::{Mutex, RwLock};
@@ -60,6 +63,7 @@ use resolver::Resolver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use templates::WantedModels;
 use tokio::time::Instant;
 
 /// Time for which an upstream that does not match its configuration is chosen only if no other one is available.
@@ -118,6 +122,8 @@ pub struct Upstream {
     unread: Mutex<Vec<String>>,
     /// Facts learned from refusals and answers: the fallbacks by model, and whether reasoning is separated.
     learned: LearnedFacts,
+    /// Models whose chat templates requests want to be known.
+    wanted: WantedModels,
     /// State that the upstreams of the pool share.
     pool: Arc<PoolState>,
     /// True once a reload has removed the upstream: it gets no new request.
@@ -174,6 +180,7 @@ impl Upstream {
             unparsed: Mutex::default(),
             unread: Mutex::default(),
             learned: LearnedFacts::default(),
+            wanted: WantedModels::default(),
             pool,
             retired: AtomicBool::new(false),
             last_piece: AtomicU64::new(0),
@@ -359,6 +366,7 @@ impl Upstream {
             messages: self.config.messages,
             fallbacks: learned.fallbacks,
             separates_reasoning: learned.separates_reasoning || self.has_reasoning_parser(),
+            template: learned.template,
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -379,6 +387,23 @@ impl Upstream {
     /// Records that an answer of this model has separated reasoning from the text.
     pub fn note_separate_reasoning(&self, model: &str) {
         self.learned.note_separate_reasoning(model);
+    }
+
+    /// Has the chat template of a model looked at, unless that has been done or its engine cannot show it. Returns at
+    /// once. `passed`: the client's credentials, for an upstream that is configured to receive them.
+    pub fn want_template(&self, model: &str, passed: Option<&HeaderValue>) {
+        let passed = passed.filter(|_| matches!(self.config.auth, Credentials::Pass));
+        let has_key = passed.is_some() || self.config.auth.own_key().is_some();
+        if self.identity().engine.renders.is_some() && self.learned.begin_prompts(model, has_key) {
+            self.wanted.add(model, passed);
+        }
+    }
+
+    /// Returns what is known of the chat templates of this upstream's models, by the engine's names, and the route that
+    /// has shown it.
+    pub fn templates(&self) -> (Vec<(Box<str>, TemplateFacts)>, Option<&'static str>) {
+        let route = self.identity().engine.renders.map(PromptRoutes::path);
+        (self.learned.templates(), route)
     }
 
     /// Returns true if the engine reports a reasoning parser.

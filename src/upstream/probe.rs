@@ -10,7 +10,7 @@ use crate::error::{RetryClass, Side};
 use crate::request::EngineBody;
 use crate::secret::Secret;
 use crate::telemetry::Propagation;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
 use std::time::Duration;
 
@@ -169,20 +169,29 @@ impl<'u> Probe<'u> {
     /// Sends a GET for a route and returns the reply, whatever its status. Fails if no answer comes back.
     pub(super) async fn get(&mut self, path: &str) -> Result<ProbeReply, ProbeFailure> {
         let authorization = self.upstream.config.auth.own_key().map(Secret::value);
-        let request = Outgoing {
-            method: "GET",
-            path: path.to_owned().into(),
+        self.send(Outgoing {
             accept: HeaderValue::from_static("*/*"),
-            content_type: None,
-            authorization,
-            request_id: "samewire-probe".to_owned(),
-            is_retry: false,
-            trace: Propagation::Passed(Vec::new()),
-            hops: Hops::default(),
-            body: EngineBody::default(),
-            upload: None,
-            recorder: None,
-        };
+            ..outgoing("GET", path, authorization)
+        })
+        .await
+    }
+
+    /// Sends a POST with a JSON body and returns the reply, whatever its status. Fails if no answer comes back.
+    pub(super) async fn post(
+        &mut self,
+        path: &str,
+        body: String,
+        authorization: Option<HeaderValue>,
+    ) -> Result<ProbeReply, ProbeFailure> {
+        self.send(Outgoing {
+            content_type: Some(Outgoing::JSON),
+            body: Bytes::from(body).into(),
+            ..outgoing("POST", path, authorization)
+        })
+        .await
+    }
+
+    async fn send(&mut self, request: Outgoing) -> Result<ProbeReply, ProbeFailure> {
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {
             self.cause = error.public.cause.map(|cause| cause.into_owned());
@@ -201,12 +210,30 @@ impl<'u> Probe<'u> {
         let (upstream, bytes) = (&self.upstream.config.name, body.as_ref().map(BytesMut::len));
         tracing::debug!(
             upstream,
-            path,
+            path = &*request.path,
             status,
             bytes,
             server = self.server,
             "a probe has read a route"
         );
         Ok(ProbeReply { status, body })
+    }
+}
+
+/// Returns a request of a probe, without a body.
+fn outgoing(method: &'static str, path: &str, authorization: Option<HeaderValue>) -> Outgoing {
+    Outgoing {
+        method,
+        path: path.to_owned().into(),
+        accept: Outgoing::JSON,
+        content_type: None,
+        authorization,
+        request_id: "samewire-probe".to_owned(),
+        is_retry: false,
+        trace: Propagation::Passed(Vec::new()),
+        hops: Hops::default(),
+        body: EngineBody::default(),
+        upload: None,
+        recorder: None,
     }
 }

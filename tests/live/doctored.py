@@ -27,7 +27,7 @@ class Start:
 
 STARTS = (
     Start("without its parsers", ("--bare",), LEFT, 'wire = { parser = "qwen3" }'),
-    Start("without its parsers, and with a template that opens <think>", ("--bare", "--opened"), LEFT, 'think = { mode = "forced"'),
+    Start("without its parsers, and with a template that opens <think>", ("--bare", "--opened"), LEFT, 'wire = { parser = "qwen3" }'),
     Start("with a template that opens <think>", ("--opened",)),
     Start("with another family's template", ("--template", "chatml"), LEFT, 'wire = { parser = "qwen3" }'),
     Start("with thinking off by default", ("--no-thinking",)),

@@ -22,6 +22,7 @@ pub(super) fn text(direct: &Examined, through: Option<&Examined>, advice: &Advic
         context_length: model.and_then(|model| model.context_length.or(model.max_model_len)),
         reasoning_parser: parsers.and_then(|parsers| parsers.reasoning.as_deref()),
         tool_parser: parsers.and_then(|parsers| parsers.tools.as_deref()),
+        template: (!server.template.is_empty()).then_some(server.template),
         max_tokens: doctor::tokens(),
         findings: direct.findings.iter().map(|finding| told(finding, through)).collect::<Vec<_>>(),
         not_asked: report.not_asked().into_iter().map(doctor::Question::name).collect::<Vec<_>>(),

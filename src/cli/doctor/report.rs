@@ -120,6 +120,9 @@ fn head(report: &Report, look: Look, text: &mut String) {
         );
         line("parsers", &told, look, text);
     }
+    if !server.template.is_empty() {
+        line("template", &server.template.to_string(), look, text);
+    }
 }
 
 /// Most characters of a model's name.

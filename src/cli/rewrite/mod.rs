@@ -40,6 +40,10 @@ pub(super) struct Rewrite {
     /// The client's request as JSON, or a recorded exchange (path and body) [default: a plain request]
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
+    /// What the model's chat template does, as a JSON object such as facts of /status on the admin port [default: not known,
+    /// or what rewrite.json says]
+    #[arg(long, value_name = "FILE")]
+    facts: Option<PathBuf>,
     /// An option of the wire format, such as reasoning_field=reasoning; may be repeated
     #[arg(long, value_name = "OPTION=VALUE")]
     set: Vec<String>,
@@ -255,11 +259,13 @@ impl Rewrite {
             options = config::set(&options, assignment)
                 .map_err(|(path, why)| CommandFailure::usage(format!("{path}: {why}")))?;
         }
+        let facts = self.facts.as_deref().map(recorded::facts).transpose()?;
         // As of serve without a configuration: it listens on this machine alone, without keys.
         options.engine_errors = options.engine_errors.resolved(true);
         Ok(Route {
             identity,
             options: Arc::new(options),
+            template: facts.unwrap_or(route.template),
             ..route
         })
     }

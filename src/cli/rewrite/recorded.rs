@@ -6,7 +6,7 @@ use crate::json::{self, Raw, object};
 use crate::plan::Route;
 use crate::replay::{ROUTE, RecordedRequest};
 use crate::visible::visible;
-use crate::wire::Api;
+use crate::wire::{Api, TemplateFacts};
 use bytes::Bytes;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,17 @@ pub(super) fn read(path: &Path) -> Result<RequestFile, CommandFailure> {
         api: Api::of_path(&recorded.path),
         request: Some(body.into()),
         route: route(path)?,
+    })
+}
+
+/// Reads the facts about a chat template.
+pub(super) fn facts(path: &Path) -> Result<TemplateFacts, CommandFailure> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CommandFailure::at(format_args!("--facts {shown}"), error))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let why = error.to_string();
+        CommandFailure::usage(format!("--facts {shown}: {}", visible(&why)))
     })
 }
 

@@ -292,7 +292,7 @@ fn repeated<'d>(after: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
 mod tests {
     use crate::wire::options::Options;
     use crate::wire::{
-        Api, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
+        Api, EngineFacts, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
     };
     use std::sync::Arc;
 
@@ -398,7 +398,7 @@ mod tests {
             tools: r#"[{"function":{"name":"f"}}]"#,
             ..OutputConstraints::default()
         };
-        let script = TextFormat::of(&options, "m", offer, EngineParsers::default()).map(Arc::new);
+        let script = TextFormat::of(&options, "m", offer, EngineFacts::default()).map(Arc::new);
         let shape = Shape {
             script,
             ..Shape::new(Api::Chat, true, Arc::new(options))

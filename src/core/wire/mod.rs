@@ -56,5 +56,7 @@ pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use normalise::AnswerWriter;
 pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};
-pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Unread, Vocabulary};
+pub use parse::{
+    EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread, Vocabulary,
+};
 pub use rewriter::{AnswerReader, Rewriter};

@@ -109,7 +109,9 @@ fn tags(seen: &Seen) -> Judged {
             .iter()
             .find_map(|chat| opened(&chat.content))
             .filter(|_| !begins);
-        return Ok(match opened.filter(|_| !unparsed(seen).opens_reasoning()) {
+        // samewire goes by the template where the engine shows it.
+        let is_known = !seen.server.template.is_empty() || unparsed(seen).opens_reasoning();
+        return Ok(match opened.filter(|_| !is_known) {
             Some((start, end)) => {
                 let think = format!(
                     "{{ mode = \"forced\", start = {}, end = {} }}",

@@ -18,7 +18,7 @@ use crate::wire::ident;
 use crate::wire::options::{
     Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown,
 };
-use crate::wire::{EngineParsers, OutputConstraints, TextFormat};
+use crate::wire::{EngineFacts, OutputConstraints, TextFormat};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -83,8 +83,8 @@ impl ResponsesRequest {
         takes: &Capabilities,
         options: &Options,
     ) -> Option<TextFormat> {
-        let parsers = takes.parsers;
-        let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
+        let facts = takes.facts;
+        let reads_calls = options.parser != Parser::Off || facts.leaves_calls;
         let tools = if reads_calls {
             self.tools.offered_tools()
         } else {
@@ -98,12 +98,12 @@ impl ResponsesRequest {
             thinks,
             constrained,
         };
-        let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
-        let parsers = EngineParsers {
+        let tells_reasoning = facts.tells_reasoning || self.hides_reasoning();
+        let facts = EngineFacts {
             tells_reasoning,
-            ..parsers
+            ..facts
         };
-        TextFormat::of(options, alias.unwrap_or(&self.model), offer, parsers)
+        TextFormat::of(options, alias.unwrap_or(&self.model), offer, facts)
     }
 
     /// Returns what the request says of thinking, on or off; `None` if nothing.
@@ -397,23 +397,25 @@ mod tests {
         ] {
             let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a",{members}}}"#));
             let request = ResponsesRequest::recall(&body, &options, ResponsesMode::Chat).unwrap();
-            let parsers = EngineParsers {
+            let facts = EngineFacts {
                 tells_reasoning,
                 leaves_calls: false,
+                ..EngineFacts::default()
             };
             let script = request.script(
                 None,
                 &Capabilities {
-                    parsers,
+                    facts,
                     ..Capabilities::PLAIN
                 },
                 &options,
             );
-            let parsers = EngineParsers {
+            let facts = EngineFacts {
                 tells_reasoning: hides,
                 leaves_calls: false,
+                ..EngineFacts::default()
             };
-            let expected = TextFormat::of(&options, MODEL, constraints, parsers);
+            let expected = TextFormat::of(&options, MODEL, constraints, facts);
             assert_eq!(format!("{script:?}"), format!("{expected:?}"), "{members}");
         }
     }
@@ -432,14 +434,12 @@ mod tests {
             ..none
         };
         let shown = |constraints, tells_reasoning| {
-            let parsers = EngineParsers {
+            let facts = EngineFacts {
                 tells_reasoning,
                 leaves_calls: false,
+                ..EngineFacts::default()
             };
-            format!(
-                "{:?}",
-                TextFormat::of(&options, MODEL, constraints, parsers)
-            )
+            format!("{:?}", TextFormat::of(&options, MODEL, constraints, facts))
         };
         let plain = shown(none, false);
         for other in [

@@ -1,7 +1,7 @@
 //! Inputs of the conversion to an engine's request, besides the client's body: engine capabilities, history,
 //! aliases.
 
-use crate::wire::EngineParsers;
+use crate::wire::{EngineFacts, TemplateFacts};
 
 /// Capabilities of an engine that decide which optional parts of a Responses request it receives.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ pub struct Capabilities {
     pub wants_parser: bool,
     /// Order in which the engine takes requests by their field `priority`.
     pub priority: PriorityOrder,
-    /// Facts known about the engine's parsers.
-    pub parsers: EngineParsers,
+    /// Facts about the engine's treatment of the model.
+    pub facts: EngineFacts,
     /// True if items of hosted tools may appear in the input of the engine's own Responses API.
     pub hosted_items: bool,
     /// Number of tokens that this API subtracts from `max_output_tokens`, added beforehand to compensate.
@@ -32,9 +32,10 @@ impl Capabilities {
         token_ids: false,
         wants_parser: false,
         priority: PriorityOrder::Unread,
-        parsers: EngineParsers {
+        facts: EngineFacts {
             tells_reasoning: false,
             leaves_calls: false,
+            template: TemplateFacts::UNKNOWN,
         },
         hosted_items: false,
         limit_taken_off: 0,

@@ -31,7 +31,7 @@ use crate::upstream::{
 };
 use crate::wire::disclosure::without_key;
 use crate::wire::fault::{Failure, Fault, Unusable};
-use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::options::{Options, Parser, ResponsesDialect};
 use crate::wire::{AnswerReader, AnswerWriter, Rewriter};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
@@ -122,6 +122,11 @@ impl EngineSender {
             .app
             .pool
             .route(to.upstream, to.model, requested, options);
+        if route.options.parser != Parser::Off && route.template.is_empty() {
+            let model = route.model_alias.as_deref().unwrap_or(requested);
+            to.upstream
+                .want_template(model, self.authorization.as_ref());
+        }
         Route {
             fallbacks: route.fallbacks.union(to.fallbacks),
             ..route

@@ -349,6 +349,11 @@ impl Pool {
         )
     }
 
+    /// Returns true if the text of some answers of this upstream is parsed.
+    pub fn reads_text(&self, upstream: &Upstream) -> bool {
+        self.layers.reads_text(self.index_of(upstream))
+    }
+
     /// Returns the options for answers that involve no upstream, such as those from the store: those of the first
     /// upstream.
     pub fn usual_options(&self, key: Option<usize>) -> Arc<Options> {

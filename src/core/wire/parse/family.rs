@@ -33,7 +33,7 @@ pub(super) struct Family {
 }
 
 /// Tags around reasoning, and how the chat template treats the first one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tags {
     /// Cases in which the template opens the block.
     pub(super) opened: BlockOpening,
@@ -86,7 +86,20 @@ pub(super) const fn think(opened: BlockOpening) -> Tags {
     tags(opened, "<think>", "</think>")
 }
 
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.names == other.names
+    }
+}
+
+impl Eq for Family {}
+
 impl Family {
+    /// Returns the first of the names by which the option `parser` takes the family.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        self.names.first().copied()
+    }
+
     /// Returns true if vLLM reads the reasoning of both families with the same parser.
     pub(super) fn shares_parser(&self, other: &Self) -> bool {
         !self.vllm.reasoning.is_empty() && self.vllm.reasoning == other.vllm.reasoning

@@ -12,6 +12,7 @@
 mod browser;
 mod calls;
 mod emitter;
+mod facts;
 mod families;
 mod family;
 mod harmony;
@@ -39,10 +40,11 @@ use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
 use emitter::PieceEmitter;
+pub use facts::TemplateFacts;
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
 use reasoning::EngineReasoning;
-pub use script::{EngineParsers, OutputConstraints, TextFormat};
+pub use script::{EngineFacts, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
 use tokens::Tokens;
@@ -780,7 +782,7 @@ mod tests {
             tools,
             ..OutputConstraints::default()
         };
-        TextFormat::of(&options, "", offer, EngineParsers::default())
+        TextFormat::of(&options, "", offer, EngineFacts::default())
             .unwrap()
             .reader(false)
     }

@@ -24,7 +24,7 @@ pub(super) fn named(name: &str) -> Option<&'static Family> {
 
 /// Returns true unless this is the family of unknown models.
 pub(super) fn is_known(family: &Family) -> bool {
-    family.names != UNKNOWN.names
+    *family != UNKNOWN
 }
 
 /// Returns the first family that fits a model's name, compared in lower case; if none fits, the one for unknown

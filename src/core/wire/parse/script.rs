@@ -2,8 +2,9 @@
 
 use super::calls::format::{Format, REQUIRED};
 use super::calls::{Calls, Starts, StrayEnds};
-use super::families::GPT_OSS;
-use super::family::{BlockOpening, Family, Special};
+use super::facts::{PromptEnd, TemplateFacts};
+use super::families::{GPT_OSS, UNKNOWN};
+use super::family::{BlockOpening, Family, Special, Tags};
 use super::harmony::{Harmony, HarmonyCalls};
 use super::names;
 use super::reasoning::TrailingCalls;
@@ -32,13 +33,15 @@ pub struct OutputConstraints<'a> {
     pub constrained: bool,
 }
 
-/// The facts known about the parsers that an engine runs.
+/// Facts about an engine's treatment of a model: its parsers, and the model's chat template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineParsers {
+pub struct EngineFacts {
     /// True if the text is expected to hold no reasoning.
     pub tells_reasoning: bool,
     /// True if the engine has no call parser and refuses requests that need one.
     pub leaves_calls: bool,
+    /// Facts about the chat template.
+    pub template: TemplateFacts,
 }
 
 impl OutputConstraints<'_> {
@@ -100,7 +103,7 @@ impl TextFormat {
         options: &Options,
         model: &str,
         offer: OutputConstraints<'_>,
-        engine: EngineParsers,
+        engine: EngineFacts,
     ) -> Option<Self> {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
         let harmony = |guessed, refused| {
@@ -114,7 +117,11 @@ impl TextFormat {
         if options.harmony != options::Harmony::Off {
             return harmony(None, left(&GPT_OSS));
         }
-        let own_family = names::of_model(model);
+        let taught = engine.template.taught();
+        let own_family = Some(names::of_model(model))
+            .filter(|family| names::is_known(family))
+            .or(taught)
+            .unwrap_or(&UNKNOWN);
         let (family, auto) = match &options.parser {
             Parser::Family(name) => (names::named(name)?, false),
             // The engine has no call parser, so calls of a known family are parsed here.
@@ -134,40 +141,41 @@ impl TextFormat {
             return harmony(auto.then_some(family), left(family));
         }
         let tools = Tools::read(offer.tools);
+        // The configuration knows better than the template, and the template better than the name.
+        let of_calls = taught.filter(|_| auto).unwrap_or(family);
         let mut calls = if tools.is_empty() {
             Vec::new()
         } else {
-            family.calls.to_vec()
+            of_calls.calls.to_vec()
         };
         if offer.required && !tools.is_empty() {
             calls.push(&REQUIRED);
         }
-        let special = match family.special {
-            Special::None => false,
-            Special::Calls => !tools.is_empty(),
-            Special::All => true,
-        };
-        let opened = match family.serves_several && own_family.shares_parser(family) {
+        let special = family.special == Special::All
+            || of_calls.special != Special::None && !tools.is_empty();
+        let opening = match family.serves_several && own_family.shares_parser(family) {
             true => own_family.think.opened,
             false => family.think.opened,
         };
+        let block = Block::of(
+            engine.template.end(offer.thinks),
+            &family.think,
+            opening,
+            offer.thinks,
+            auto,
+        );
         // The engine may parse reasoning itself where the family is only a guess.
         let sure = !auto || !engine.tells_reasoning && !offer.constrained;
         Some(Self {
             harmony: false,
             vocabulary: None,
-            think: think(
-                &options.think,
-                family,
-                sure && is_opened(opened, offer.thinks),
-            ),
-            assumed: auto && options.think.mode == ThinkMode::Off,
+            think: think(&options.think, block.tags, sure && block.is_open),
+            assumed: auto && block.is_guess && options.think.mode == ThinkMode::Off,
             is_family_think: options.think.mode == ThinkMode::Off,
-            unopened: offer.thinks != Some(false)
-                && (opened == BlockOpening::OnRequest || auto && opened == BlockOpening::Always),
+            unopened: block.may_be_open,
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
-            stray_ends: Arc::new(StrayEnds::of(family.turns, family.think.end, &calls)),
+            stray_ends: Arc::new(StrayEnds::of(family.turns, block.tags.end, &calls)),
             calls,
             tools: Arc::new(tools),
             repair: options.repair_arguments,
@@ -276,23 +284,58 @@ impl TextFormat {
     }
 }
 
-/// Returns true if the chat template has opened a reasoning block. `thinks`: the reasoning switch of the request.
-fn is_opened(opened: BlockOpening, thinks: Option<bool>) -> bool {
-    match opened {
-        BlockOpening::Never => false,
-        BlockOpening::OnRequest => thinks == Some(true),
-        BlockOpening::Always => thinks != Some(false),
+/// Block of reasoning in which an answer may begin, because the chat template has opened it.
+struct Block {
+    tags: &'static Tags,
+    /// True if the template has opened the block, as far as is known.
+    is_open: bool,
+    /// True if an end tag without a start tag ends reasoning.
+    may_be_open: bool,
+    /// True if only the family suggests it.
+    is_guess: bool,
+}
+
+impl Block {
+    /// Decides by the end of the prompt if that is known, else by the family. `thinks`: the reasoning switch of the
+    /// request; `auto`: the family is that of the model's name.
+    fn of(
+        end: PromptEnd,
+        tags: &'static Tags,
+        opening: BlockOpening,
+        thinks: Option<bool>,
+        auto: bool,
+    ) -> Self {
+        // The end tag itself is better evidence than a prompt of other messages.
+        let may_be_open = thinks != Some(false)
+            && (opening == BlockOpening::OnRequest || auto && opening == BlockOpening::Always);
+        let (tags, is_open) = match end {
+            PromptEnd::Open(tags) => (tags, true),
+            PromptEnd::Closed => (tags, false),
+            PromptEnd::Unknown => (
+                tags,
+                match opening {
+                    BlockOpening::Never => false,
+                    BlockOpening::OnRequest => thinks == Some(true),
+                    BlockOpening::Always => thinks != Some(false),
+                },
+            ),
+        };
+        Self {
+            tags,
+            is_open,
+            may_be_open: may_be_open || matches!(end, PromptEnd::Open(_)),
+            is_guess: end == PromptEnd::Unknown,
+        }
     }
 }
 
-/// Returns the reasoning options: those of the configuration if set, else those of the family. `opened`: the
+/// Returns the reasoning options: those of the configuration if set, else those with these tags. `opened`: the
 /// template is known to have opened the block.
-fn think(option: &options::Think, family: &Family, opened: bool) -> options::Think {
+fn think(option: &options::Think, tags: &Tags, opened: bool) -> options::Think {
     let mut think = option.clone();
     if think.mode != ThinkMode::Off {
         return think;
     }
-    let tags = family.think;
     // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
     // the template has opened has no start tag in the text.
     think.mode = if opened {
@@ -325,9 +368,9 @@ mod tests {
             &options,
             model,
             offer,
-            EngineParsers {
+            EngineFacts {
                 leaves_calls,
-                ..EngineParsers::default()
+                ..EngineFacts::default()
             },
         )
     }
@@ -385,9 +428,9 @@ mod tests {
                 constrained,
                 ..OutputConstraints::default()
             };
-            let engine = EngineParsers {
+            let engine = EngineFacts {
                 tells_reasoning,
-                ..EngineParsers::default()
+                ..EngineFacts::default()
             };
             let format = TextFormat::of(&options, "deepseek-r1", offer, engine).unwrap();
             (format.think.mode, format.unopened)
@@ -414,6 +457,92 @@ mod tests {
                 expected,
                 "{why}"
             );
+        }
+    }
+
+    /// Checks that a rendered prompt decides before the family does, with a named parser and without.
+    #[test]
+    fn the_prompt_tells_better_than_the_family() {
+        let open = r#"{"thinking_unset":"<think>"}"#;
+        let closed = r#"{"thinking_unset":""}"#;
+        for (parser, model, facts, tells, expected) in [
+            (
+                "auto",
+                "deepseek-r1",
+                closed,
+                false,
+                (ThinkMode::Auto, true, false),
+            ),
+            (
+                "deepseek_r1",
+                "x",
+                closed,
+                false,
+                (ThinkMode::Auto, false, false),
+            ),
+            ("qwen3", "x", open, false, (ThinkMode::Forced, true, false)),
+            (
+                "auto",
+                "served",
+                open,
+                false,
+                (ThinkMode::Forced, true, false),
+            ),
+            // The engine's own parser has the reasoning.
+            ("auto", "served", open, true, (ThinkMode::Auto, true, false)),
+            (
+                "auto",
+                "served",
+                "{}",
+                false,
+                (ThinkMode::Auto, false, true),
+            ),
+            (
+                "auto",
+                "served",
+                r#"{"thinking_on":"<think>"}"#,
+                false,
+                (ThinkMode::Auto, false, true),
+            ),
+        ] {
+            let options = Options {
+                parser: serde_json::from_value(parser.into()).unwrap(),
+                ..Options::default()
+            };
+            let engine = EngineFacts {
+                tells_reasoning: tells,
+                template: serde_json::from_str(facts).unwrap(),
+                ..EngineFacts::default()
+            };
+            let format =
+                TextFormat::of(&options, model, OutputConstraints::default(), engine).unwrap();
+            let found = (format.think.mode, format.unopened, format.assumed);
+            assert_eq!(found, expected, "{parser} {model} {facts} {tells}");
+        }
+    }
+
+    #[test]
+    fn calls_are_those_that_the_template_teaches_unless_the_configuration_names_others() {
+        let taught = r#"{"calls":"minimax_m2"}"#;
+        for (parser, model, expected) in [
+            ("auto", "served", "<minimax:tool_call>"),
+            ("auto", "deepseek-v3", "<minimax:tool_call>"),
+            ("deepseek_v3", "served", "<｜tool▁calls▁begin｜>"),
+        ] {
+            let options = Options {
+                parser: serde_json::from_value(parser.into()).unwrap(),
+                ..Options::default()
+            };
+            let engine = EngineFacts {
+                template: serde_json::from_str(taught).unwrap(),
+                ..EngineFacts::default()
+            };
+            let offer = OutputConstraints {
+                tools: TOOLS,
+                ..OutputConstraints::default()
+            };
+            let format = TextFormat::of(&options, model, offer, engine).unwrap();
+            assert_eq!(format.calls[0].starts[0], expected, "{parser} {model}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl Unparsed {
 
     /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
     pub fn family(&self) -> &'static str {
-        self.family.names.first().copied().unwrap_or_default()
+        self.family.name().unwrap_or_default()
     }
 
     /// Returns true if the family's chat template opens the block of reasoning, so that the text lacks its first tag.

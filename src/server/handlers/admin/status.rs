@@ -11,6 +11,7 @@ use crate::server::active_config::ActiveConfig;
 use crate::server::handlers::readiness::NotReady;
 use crate::telemetry::{Build, RuleCount};
 use crate::upstream::Upstream;
+use crate::wire::TemplateFacts;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
@@ -79,7 +80,17 @@ fn upstream_state(upstream: &Upstream) -> impl Serialize {
         engine_running: busy.map(|busy| busy.running),
         engine_waiting: busy.map(|busy| busy.waiting),
         cache_usage: busy.and_then(|busy| busy.cache),
+        templates: templates(upstream),
     }
+}
+
+/// Returns what is known of the chat templates of the upstream's models.
+fn templates(upstream: &Upstream) -> Vec<impl Serialize> {
+    let (all, from) = upstream.templates();
+    let template = |(model, facts): (Box<str>, TemplateFacts)| {
+        members! { model, facts, says: facts.to_string(), from }
+    };
+    all.into_iter().map(template).collect()
 }
 
 /// Returns a rule that changed requests or answers of an engine.

@@ -29,6 +29,18 @@ pub(in crate::wire::parse) enum Form {
 }
 
 impl Form {
+    /// Returns the marks that each call in this form has; none of them is empty.
+    fn marks(&self) -> Vec<&'static str> {
+        let mut all = match self {
+            Self::Json(form) => vec![form.end],
+            Self::Named(form) => vec![form.call, form.separator],
+            Self::Tagged(form) => vec![form.name.0, form.key.0, form.end],
+            Self::Literal(form) => vec![form.end],
+        };
+        all.retain(|mark| !mark.trim().is_empty());
+        all
+    }
+
     /// Returns the markers that end a value, a call or a section; none of them is empty.
     pub(in crate::wire::parse) fn ends(&self) -> Vec<&'static str> {
         let mut all = match self {
@@ -42,6 +54,24 @@ impl Form {
         };
         all.retain(|mark| !mark.is_empty());
         all
+    }
+}
+
+impl Format {
+    /// Returns how much of this format a prompt shows: the bytes of the marks of a form of which each is shown, with
+    /// those of a mark that begins it; 0 if no form is.
+    pub(in crate::wire::parse) fn shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {
+        let starts = self.starts.iter().filter(|start| is_shown(start));
+        let Some(start) = starts.map(|start| start.len()).max() else {
+            return 0;
+        };
+        let of_form = |form: &Form| {
+            let marks = form.marks();
+            let is_whole = marks.iter().all(|mark| is_shown(mark));
+            is_whole.then(|| marks.iter().map(|mark| mark.len()).sum::<usize>())
+        };
+        let most = self.forms.iter().filter_map(of_form).max();
+        most.map_or(0, |most| start + most)
     }
 }
 

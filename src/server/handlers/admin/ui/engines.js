@@ -22,7 +22,8 @@ function Engine({ upstream }) {
     <td class="number">${count(upstream.engine_running)}</td>
     <td class="number">${count(upstream.engine_waiting)}</td>
     <td class="number"><${Cache} part=${upstream.cache_usage}/></td>
-  </tr>${why && html`<tr class="why"><td colspan="8" class="bad">${name(why)}</td></tr>`}`
+  </tr>${why && html`<tr class="why"><td colspan="8" class="bad">${name(why)}</td></tr>`}${(upstream.templates ?? []).map(({ model, says, from }) => html`<tr class="template" key=${model}>
+    <td colspan="8" class="dim">The chat template of ${name(model)} ${name(says)} (${name(from)}).</td></tr>`)}`
 }
 
 export function Engines({ status }) {

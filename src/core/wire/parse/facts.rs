@@ -1,0 +1,309 @@
+//! Facts about a model's chat template, which prompts show that the engine has rendered with it (engines G.12).
+//!
+//! Takes: rendered prompts, or the facts as JSON. Gives: [`TemplateFacts`]. Never: keeps a prompt.
+
+use super::families::FAMILIES;
+use super::family::{BlockOpening, Family, Tags};
+use super::names;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Facts about a model's chat template, as far as they are known. As JSON:
+///
+/// ```json
+/// {"thinking_unset": "<think>", "thinking_on": "<think>", "thinking_off": "", "calls": "qwen3_coder"}
+/// ```
+///
+/// The first three are the tag with which the prompt ends if a request says nothing of thinking, switches it on, or
+/// switches it off; empty if no block is open. `calls` is the name of the parser whose calls the template teaches. What
+/// is not known is missing or null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "FactsText", into = "FactsText")]
+pub struct TemplateFacts {
+    unset: PromptEnd,
+    on: PromptEnd,
+    off: PromptEnd,
+    /// Family whose calls the template teaches.
+    taught: Option<&'static Family>,
+}
+
+/// End of a rendered prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PromptEnd {
+    #[default]
+    Unknown,
+    /// No block of reasoning is open.
+    Closed,
+    /// A block of reasoning with these tags is open.
+    Open(&'static Tags),
+}
+
+impl PromptEnd {
+    /// Reads the end of a prompt; it is unknown if the prompt is empty.
+    fn of(prompt: &str) -> Self {
+        let prompt = prompt.trim_end();
+        if prompt.is_empty() {
+            return Self::Unknown;
+        }
+        Self::opened_by(|tag| prompt.ends_with(tag)).unwrap_or(Self::Closed)
+    }
+
+    /// Returns an open block of the first tags whose start tag, without white space at its ends, meets a condition.
+    fn opened_by(is_tag: impl Fn(&str) -> bool) -> Option<Self> {
+        let all = FAMILIES.iter().map(|family| &family.think);
+        let mut all = all.filter(|tags| !tags.start.trim().is_empty());
+        all.find(|tags| is_tag(tags.start.trim())).map(Self::Open)
+    }
+}
+
+impl TemplateFacts {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        unset: PromptEnd::Unknown,
+        on: PromptEnd::Unknown,
+        off: PromptEnd::Unknown,
+        taught: None,
+    };
+    /// Switches of thinking for which a prompt is rendered: unset, on, off.
+    pub const SWITCHES: [Option<bool>; 3] = [None, Some(true), Some(false)];
+
+    /// Adds what the end of the prompt of a request shows that has this switch of thinking.
+    #[must_use]
+    pub fn with_prompt(mut self, thinks: Option<bool>, prompt: &str) -> Self {
+        *self.end_mut(thinks) = PromptEnd::of(prompt);
+        self
+    }
+
+    /// Adds which calls the template teaches: those whose marks are in a prompt with a tool, and not in the same prompt
+    /// without it. `model`: its family is preferred to others with the same marks.
+    #[must_use]
+    pub fn with_tool(self, model: &str, with: &str, without: &str) -> Self {
+        let is_shown = |mark: &str| with.matches(mark).count() > without.matches(mark).count();
+        let shown = |family: &Family| {
+            let formats = family.calls.iter();
+            formats.map(|format| format.shown(is_shown)).max()
+        };
+        let most = FAMILIES.iter().filter_map(shown).max().unwrap_or(0);
+        let own = names::of_model(model);
+        // The more general of several families comes first.
+        let plain = FAMILIES
+            .iter()
+            .filter(|family| family.think.opened == BlockOpening::Never);
+        let mut all = std::iter::once(own)
+            .filter(|own| names::is_known(own))
+            .chain(plain)
+            .chain(FAMILIES);
+        Self {
+            taught: all.find(|family| most > 0 && shown(family) == Some(most)),
+            ..self
+        }
+    }
+
+    /// Returns true if nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::UNKNOWN
+    }
+
+    /// Returns the end of the prompt of a request with this switch of thinking.
+    pub(super) fn end(&self, thinks: Option<bool>) -> PromptEnd {
+        match thinks {
+            None => self.unset,
+            Some(true) => self.on,
+            Some(false) => self.off,
+        }
+    }
+
+    fn end_mut(&mut self, thinks: Option<bool>) -> &mut PromptEnd {
+        match thinks {
+            None => &mut self.unset,
+            Some(true) => &mut self.on,
+            Some(false) => &mut self.off,
+        }
+    }
+
+    /// Returns the family whose calls the template teaches.
+    pub(super) fn taught(&self) -> Option<&'static Family> {
+        self.taught
+    }
+}
+
+/// Writes the facts as a sentence.
+impl fmt::Display for TemplateFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "opens ";
+        for (end, when) in [
+            (self.unset, "by default"),
+            (self.on, "with thinking on"),
+            (self.off, "with thinking off"),
+        ] {
+            let tag = match end {
+                PromptEnd::Unknown => continue,
+                PromptEnd::Closed => "nothing",
+                PromptEnd::Open(tags) => tags.start.trim(),
+            };
+            write!(f, "{separator}{tag} {when}")?;
+            separator = ", ";
+        }
+        match self.taught.and_then(Family::name) {
+            Some(name) if separator == ", " => write!(f, "; teaches the calls of {name}"),
+            Some(name) => write!(f, "teaches the calls of {name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Text form of [`TemplateFacts`].
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct FactsText {
+    #[serde(default)]
+    thinking_unset: Option<String>,
+    #[serde(default)]
+    thinking_on: Option<String>,
+    #[serde(default)]
+    thinking_off: Option<String>,
+    #[serde(default)]
+    calls: Option<String>,
+}
+
+impl From<TemplateFacts> for FactsText {
+    fn from(facts: TemplateFacts) -> Self {
+        let tag = |end| match end {
+            PromptEnd::Unknown => None,
+            PromptEnd::Closed => Some(String::new()),
+            PromptEnd::Open(tags) => Some(tags.start.trim().to_owned()),
+        };
+        Self {
+            thinking_unset: tag(facts.unset),
+            thinking_on: tag(facts.on),
+            thinking_off: tag(facts.off),
+            calls: facts.taught.and_then(Family::name).map(str::to_owned),
+        }
+    }
+}
+
+impl TryFrom<FactsText> for TemplateFacts {
+    type Error = String;
+
+    fn try_from(text: FactsText) -> Result<Self, String> {
+        let end = |key: &str, tag: Option<String>| match tag.as_deref() {
+            None => Ok(PromptEnd::Unknown),
+            Some("") => Ok(PromptEnd::Closed),
+            Some(tag) => PromptEnd::opened_by(|known| known == tag)
+                .ok_or_else(|| format!("{key}: no model's reasoning begins with {tag:?}")),
+        };
+        let taught = text.calls.as_deref().map(|name| {
+            names::named(name).ok_or_else(|| format!("calls: there is no parser {name:?}"))
+        });
+        Ok(Self {
+            unset: end("thinking_unset", text.thinking_unset)?,
+            on: end("thinking_on", text.thinking_on)?,
+            off: end("thinking_off", text.thinking_off)?,
+            taught: taught.transpose()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(json: &str) -> TemplateFacts {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn the_end_of_a_prompt_tells_if_a_block_is_open() {
+        for (prompt, expected) in [
+            ("<|im_start|>assistant\n<think>\n", r#""<think>""#),
+            ("<｜Assistant｜><think>", r#""<think>""#),
+            (
+                "<|CHATBOT_TOKEN|><|START_THINKING|>",
+                r#""<|START_THINKING|>""#,
+            ),
+            ("<|im_start|>assistant\n<think>\n\n</think>\n\n", r#""""#),
+            ("<｜Assistant｜></think>", r#""""#),
+            (
+                "Think between <think> and </think>.<|im_start|>assistant\n",
+                r#""""#,
+            ),
+            (" \n", "null"),
+            ("", "null"),
+        ] {
+            let told = TemplateFacts::UNKNOWN.with_prompt(Some(true), prompt);
+            let json = serde_json::to_string(&told).unwrap();
+            let on = format!("\"thinking_on\":{expected}");
+            assert!(json.contains(&on), "{prompt}: {json}");
+            assert_eq!(facts(&json), told);
+            assert_eq!(told.is_empty(), expected == "null");
+            assert_eq!(told.end(None), PromptEnd::Unknown);
+        }
+    }
+
+    /// Parts of the prompts of published templates, with one tool.
+    #[test]
+    fn marks_that_come_with_a_tool_are_taught() {
+        const QWEN3: &str = "return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>";
+        const CODER: &str = "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n</function>\n</tool_call>";
+        const GLM: &str = "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}</arg_value>\n</tool_call>";
+        const MINIMAX: &str = "<minimax:tool_call>\n<invoke name=\"tool-name-1\">\n<parameter name=\"param-key-1\">param-value-1</parameter>\n</invoke>\n</minimax:tool_call>";
+        const DSML: &str = "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"$FUNCTION_NAME\">\n<｜DSML｜parameter name=\"$PARAMETER_NAME\" string=\"true|false\">$PARAMETER_VALUE</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+        for (model, prompt, expected) in [
+            ("Qwen/Qwen3-8B", QWEN3, Some("qwen3")),
+            ("served", QWEN3, Some("qwen3_coder")),
+            ("Qwen/Qwen3-Coder-30B", CODER, Some("qwen3_coder")),
+            ("XiaomiMiMo/MiMo-V2", CODER, Some("mimo")),
+            // A name of the other form of the family.
+            ("Qwen/Qwen3-8B", CODER, Some("qwen3")),
+            ("zai-org/GLM-4.6", GLM, Some("glm45")),
+            ("served", GLM, Some("glm45")),
+            // The name says otherwise.
+            ("deepseek-ai/DeepSeek-V3", MINIMAX, Some("minimax_m2")),
+            ("served", DSML, Some("deepseek_v32")),
+            ("served", "Tools: look_up", None),
+            ("Qwen/Qwen3-8B", "", None),
+        ] {
+            let told = TemplateFacts::UNKNOWN.with_tool(model, prompt, "");
+            assert_eq!(
+                told.taught().and_then(Family::name),
+                expected,
+                "{model}: {prompt}"
+            );
+            let both = TemplateFacts::UNKNOWN.with_tool(model, prompt, prompt);
+            assert!(both.is_empty(), "it does not come with the tool: {prompt}");
+        }
+    }
+
+    #[test]
+    fn facts_are_written_for_people_and_read_back() {
+        let all = r#"{"thinking_unset":"<think>","thinking_on":"<think>","thinking_off":"","calls":"hermes"}"#;
+        for (json, sentence) in [
+            (
+                all,
+                "opens <think> by default, <think> with thinking on, nothing with thinking off; teaches the calls of hermes",
+            ),
+            (r#"{"thinking_off":""}"#, "opens nothing with thinking off"),
+            (r#"{"calls":"hermes"}"#, "teaches the calls of hermes"),
+            ("{}", ""),
+        ] {
+            assert_eq!(facts(json).to_string(), sentence);
+        }
+        assert_eq!(serde_json::to_string(&facts(all)).unwrap(), all);
+        for (json, why) in [
+            (
+                r#"{"thinking_on":"<thinking>"}"#,
+                "thinking_on: no model's reasoning begins with \"<thinking>\"",
+            ),
+            (
+                r#"{"calls":"hermis"}"#,
+                "calls: there is no parser \"hermis\"",
+            ),
+            (r#"{"thinks":""}"#, "unknown field `thinks`"),
+        ] {
+            let error = serde_json::from_str::<TemplateFacts>(json)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(why), "{json}: {error}");
+        }
+    }
+}
