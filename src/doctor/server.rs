@@ -4,7 +4,7 @@
 
 use crate::conform::{Answer, Frame};
 use crate::engine::rule::rules_for;
-use crate::engine::template::TemplateProbe;
+use crate::engine::template::{REQUEST_ID, TemplateProbe};
 use crate::engine::{
     DetectedParsers, ENGINES, Engine, EngineIdentity, EngineLoad, Flags, Front, RouteAnswer, named,
     of_answer, recognised,
@@ -91,6 +91,7 @@ impl Server {
         while let Some((path, body)) = probe.next_request() {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert("x-request-id", HeaderValue::from_static(REQUEST_ID));
             let request = Request {
                 method: Method::POST,
                 path: path.to_owned(),

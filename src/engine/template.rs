@@ -32,6 +32,9 @@ impl PromptRoutes {
 /// Tool of the prompt that shows how calls are written. No engine runs it.
 const TOOL: &str = r#"{"type":"function","function":{"name":"look_up","description":"Looks up a word.","parameters":{"type":"object","properties":{"word":{"type":"string"}},"required":["word"]}}}"#;
 
+/// Request id of the requests, by which they can be told in an engine's log.
+pub const REQUEST_ID: &str = "samewire-probe";
+
 /// Number of prompts: one for each switch of thinking, and one with a tool.
 const PROMPTS: usize = TemplateFacts::SWITCHES.len() + 1;
 
@@ -90,8 +93,8 @@ impl<'m> TemplateProbe<'m> {
         Some((self.routes.path(), body))
     }
 
-    /// Takes the reply to that request. A refusal of one prompt says nothing about the others, but one of the key or the
-    /// route does.
+    /// Takes the reply to that request. A template may refuse one prompt and not the others; after any other refusal, such
+    /// as one of the key, nothing more is requested.
     pub fn take(&mut self, status: u16, body: &[u8]) {
         let text = std::str::from_utf8(body).unwrap_or_default();
         let text = if status == 200 { text } else { "" };
@@ -109,8 +112,8 @@ impl<'m> TemplateProbe<'m> {
             self.refusal = Some(status);
         }
         self.done = match status {
-            401 | 403 | 404 | 405 | 501 => PROMPTS,
-            _ => self.done + 1,
+            200 | 400 | 422 | 500 => self.done + 1,
+            _ => PROMPTS,
         };
     }
 
@@ -224,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn without_the_key_or_the_route_nothing_more_is_asked() {
-        for status in [401, 403, 404, 405, 501] {
+    fn a_server_that_cannot_render_is_asked_once() {
+        for status in [401, 403, 404, 405, 429, 501, 503] {
             let (probe, paths) = run(TOKENS, |_, _| (status, "{}".to_owned()));
             assert_eq!((paths.len(), probe.refusal()), (1, Some(status)));
             assert!(probe.facts().is_empty());

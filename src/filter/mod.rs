@@ -24,8 +24,7 @@ use crate::wire::encode::{MessageEncoder, Response, StopRules, write_messages_er
 use crate::wire::fault::{Failure, Fault, Unusable};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
-    Api, BodyForm, Ending, EngineFacts, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp,
-    TextFormat,
+    Api, BodyForm, Ending, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
 };
 use bytes::{Bytes, BytesMut};
 use explain::Explainer;
@@ -517,7 +516,7 @@ impl<'t> Filter<'t> {
                     &params.route.options,
                     "",
                     OutputConstraints::default(),
-                    EngineFacts::default(),
+                    params.route.facts(),
                 )
                 .map(Arc::new),
                 ..Shape::new(api, events, params.route.options.clone())

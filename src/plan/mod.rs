@@ -98,7 +98,7 @@ impl Route {
     }
 
     /// Returns the facts about the engine's treatment of the model.
-    fn facts(&self) -> EngineFacts {
+    pub fn facts(&self) -> EngineFacts {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
         EngineFacts {
             tells_reasoning: self.separates_reasoning,

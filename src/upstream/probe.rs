@@ -5,6 +5,7 @@
 
 use super::models::{self, ListedModel};
 use super::{DetectedEngine, Evidence, Hops, Outgoing, Upstream};
+use crate::engine::template::REQUEST_ID;
 use crate::engine::{self, Engine};
 use crate::error::{RetryClass, Side};
 use crate::request::EngineBody;
@@ -228,7 +229,7 @@ fn outgoing(method: &'static str, path: &str, authorization: Option<HeaderValue>
         accept: Outgoing::JSON,
         content_type: None,
         authorization,
-        request_id: "samewire-probe".to_owned(),
+        request_id: REQUEST_ID.to_owned(),
         is_retry: false,
         trace: Propagation::Passed(Vec::new()),
         hops: Hops::default(),

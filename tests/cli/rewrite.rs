@@ -433,6 +433,7 @@ fn wrong_usage_is_told() {
     let folder = Folder::new();
     let file = |name: &str, text: &str| folder.file(name, text);
     let (broken, number) = (file("broken.json", "{\"model\":"), file("number.json", "7"));
+    let tag = file("tag.json", r#"{"thinking_unset":"<thinks>"}"#);
     let responses = file("responses.json", r#"{"input":"a"}"#);
     let missing = folder.path("missing.json").to_str().unwrap().to_owned();
     let stream = text_of("vllm/text/upstream.sse");
@@ -474,6 +475,14 @@ fn wrong_usage_is_told() {
         (&["--to", "chat"], response, 2, "--to"),
         (&["--set", "reasoning_field=x"], "", 2, "reasoning_field"),
         (&["--set", "nonsense"], "", 2, "OPTION=VALUE"),
+        (&["--facts", &missing], "", 3, "--facts"),
+        (&["--facts", &number], "", 2, "number.json: invalid type"),
+        (
+            &["--facts", &tag],
+            "",
+            2,
+            "thinking_unset: no model's reasoning begins with \"<thinks>\"",
+        ),
         (
             &["--engine", "pony"],
             "",
@@ -487,6 +496,36 @@ fn wrong_usage_is_told() {
         let (got, out, told) = run(&mut rewrite(arguments), input.as_bytes());
         assert_eq!((got, out.as_str()), (code, ""), "{arguments:?}: {told}");
         assert!(told.contains(expected), "{arguments:?}: {told}");
+    }
+}
+
+/// The same text is reasoning or not, as the prompt of the model ends.
+#[test]
+fn facts_about_the_template_decide() {
+    let folder = Folder::new();
+    let chunk = |delta: &str, finish: &str| {
+        format!(
+            "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{finish}}}]}}\n\n"
+        )
+    };
+    let input = [
+        chunk("{\"content\":\"Two.</think>2\"}", "null"),
+        chunk("{}", "\"stop\""),
+        "data: [DONE]\n\n".to_owned(),
+    ]
+    .concat();
+    for (facts, is_reasoning) in [
+        (r#"{"thinking_unset":"<think>"}"#, true),
+        (r#"{"thinking_unset":""}"#, false),
+        ("{}", false),
+    ] {
+        let file = folder.file("facts.json", facts);
+        let (out, _) = rewritten(&["--set", "parser=auto", "--facts", &file], &input);
+        assert_eq!(
+            out.contains("\"reasoning\":\"Two.\""),
+            is_reasoning,
+            "{facts}: {out}"
+        );
     }
 }
 

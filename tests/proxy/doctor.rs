@@ -162,6 +162,7 @@ async fn the_json_has_these_members() {
         "findings",
         "not_asked",
         "stopped",
+        "template",
         "advice",
     ];
     expected.sort_unstable();

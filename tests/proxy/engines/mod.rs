@@ -23,4 +23,5 @@ mod repairs;
 mod repetition;
 mod requests;
 mod sniffing;
+mod templates;
 pub(crate) mod waiting;

@@ -16,7 +16,7 @@ use samewire::wire::encode::{Encode, MessageEncoder, Response};
 use samewire::wire::event;
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
-use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Rewriter, Stamp, TemplateFacts};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ pub struct Case {
     pub engine: String,
     pub request: Value,
     pub options: Value,
+    pub template: TemplateFacts,
     pub status: u16,
     pub input: Vec<u8>,
     /// True if the input is an event stream.
@@ -51,6 +52,7 @@ impl Default for Case {
             engine: "auto".to_owned(),
             request: serde_json::json!({"model": "m", "stream": true}),
             options: serde_json::json!({}),
+            template: TemplateFacts::UNKNOWN,
             status: 200,
             input: Vec::new(),
             events: true,
@@ -90,7 +92,10 @@ impl Case {
         let body = Bytes::from(self.request.to_string());
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
-        let route = Route::new(engine, Arc::new(options), max_event_bytes);
+        let route = Route {
+            template: self.template,
+            ..Route::new(engine, Arc::new(options), max_event_bytes)
+        };
         let stamp = Stamp {
             id: AnswerId(1),
             now: self.now,
@@ -373,6 +378,7 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
                 Ending::Clean
             },
             now: now.unwrap_or(1_779_866_853),
+            ..Case::default()
         };
         all.push((case, vector));
     }

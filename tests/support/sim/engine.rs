@@ -217,7 +217,7 @@ impl Engine {
         *lock(&self.shared.health) = script;
     }
 
-    /// Sets the script for a GET of another path; without one the engine sends 404.
+    /// Sets the script for another path that a probe or a GET requests; without one the engine sends 404.
     pub fn set_route(&self, path: &str, script: Script) {
         lock(&self.shared.routes).insert(path.to_owned(), script);
     }
@@ -234,7 +234,7 @@ impl Engine {
         super::until("it has gone", gone).await;
     }
 
-    /// Returns every request but the GETs of probes, in order of arrival.
+    /// Returns every request but GETs and those of probes, in order of arrival.
     pub fn attempts(&self) -> Vec<Attempt> {
         lock(&self.shared.attempts).clone()
     }
@@ -262,12 +262,12 @@ impl Engine {
         attempts.remove(0)
     }
 
-    /// Returns the GETs that have arrived: health, models, version.
+    /// Returns the GETs and the requests of probes that have arrived: health, models, version, prompts.
     pub fn probes(&self) -> Vec<Attempt> {
         lock(&self.shared.probes).clone()
     }
 
-    /// Number of GETs of this path that have arrived.
+    /// Number of GETs and of requests of probes for this path that have arrived.
     pub fn probe_count(&self, path: &str) -> usize {
         lock(&self.shared.probes)
             .iter()
@@ -388,7 +388,8 @@ impl Connection {
     async fn serve(&mut self, shared: &Shared) {
         while let Some(attempt) = self.read_request(&shared.body_read_limit).await {
             self.served += 1;
-            if attempt.method == "GET" {
+            let is_probe = attempt.header("x-request-id") == Some("samewire-probe");
+            if attempt.method == "GET" || is_probe {
                 let script = match attempt.target.as_str() {
                     "/health" => lock(&shared.health).clone(),
                     target if target.starts_with("/v1/models") => lock(&shared.models).clone(),

@@ -1,6 +1,7 @@
 //! Texts that users of engines have reported, rebuilt in neutral words, with what a client must get.
 
 use super::{said, stream};
+use samewire::wire::TemplateFacts;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,6 +12,9 @@ struct Reported {
     parser: String,
     /// Members of the request: model, tools and switches.
     request: Value,
+    /// Facts about the chat template.
+    #[serde(default)]
+    facts: TemplateFacts,
     text: String,
     finish: String,
     /// Reasoning and content, without white space at their ends.
@@ -27,6 +31,7 @@ fn reported_texts_come_out_as_clients_need_them_however_they_are_cut() {
         let letters: Vec<_> = reported.text.split_inclusive(|_: char| true).collect();
         for pieces in [letters, vec![&*reported.text]] {
             let mut case = stream(&reported.parser, &pieces, &reported.finish);
+            case.template = reported.facts;
             for (key, value) in reported.request.as_object().unwrap() {
                 case.request[key] = value.clone();
             }

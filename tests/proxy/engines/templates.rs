@@ -1,0 +1,198 @@
+//! What a chat template does, learned from prompts that the engine renders (engines G.12), and what clients get then.
+
+use crate::canonical::Canonical;
+use crate::sim::prelude::*;
+
+const PROMPT_ROUTE: &str = "/apply-template";
+
+/// Returns the reply of llama.cpp's route, whatever it is asked for.
+fn prompt(end: &str) -> Script {
+    Script::ok(json!({"prompt": format!("<|im_start|>assistant\n{end}")}))
+}
+
+/// Starts an engine whose model writes this, in pieces, and which answers this route to probes.
+async fn engine(pieces: &'static [&'static str], route: &str, reply: Script) -> Engine {
+    let engine = Engine::answering(|_| {
+        let script = pieces
+            .iter()
+            .fold(Script::stream(), |script, piece| script.text(piece));
+        script.finish("stop").usage(3, 9).done().end()
+    })
+    .await;
+    engine.set_route(route, reply);
+    engine
+}
+
+/// Returns the requests of probes for a path.
+fn probes(world: &World, path: &str) -> Vec<Attempt> {
+    let mut all = world.engine.probes();
+    all.retain(|probe| probe.target == path);
+    all
+}
+
+async fn templates(world: &World) -> Value {
+    world.samewire.admin("/status").await.json()["upstreams"][0]["templates"].take()
+}
+
+/// The model's name says nothing, and the answer has no start tag.
+#[tokio::test]
+async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
+    let engine = engine(
+        &["I ", "look.</th", "ink>Hi"],
+        PROMPT_ROUTE,
+        prompt("<think>\n"),
+    );
+    let world = World::start_as(engine, "llamacpp", Setup::new().set("parser=auto")).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    let expected = Canonical::new()
+        .role()
+        .reasoning("I ")
+        .reasoning("look.")
+        .content("Hi")
+        .finish("stop")
+        .done();
+    assert_eq!(world.stream("").await.text(), expected.text());
+    let prompts = probes(&world, PROMPT_ROUTE);
+    let shown = |probe: &Attempt| {
+        let body = probe.json();
+        (
+            body["chat_template_kwargs"].clone(),
+            body["tools"].is_array(),
+        )
+    };
+    let switch = |on: bool| json!({"enable_thinking": on, "thinking": on});
+    assert_eq!(
+        prompts.iter().map(shown).collect::<Vec<_>>(),
+        [
+            (Value::Null, false),
+            (switch(true), false),
+            (switch(false), false),
+            (Value::Null, true)
+        ]
+    );
+    assert!(prompts.iter().all(|probe| probe.json()["model"] == "m"));
+    assert_eq!(
+        templates(&world).await,
+        json!([{
+            "model": "m",
+            "facts": {"thinking_unset": "<think>", "thinking_on": "<think>", "thinking_off": "<think>", "calls": null},
+            "says": "opens <think> by default, <think> with thinking on, <think> with thinking off",
+            "from": PROMPT_ROUTE
+        }])
+    );
+    world.stream("").await;
+    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 4, "once is enough");
+    world.end().await;
+}
+
+/// A parser that is configured is for models that think by default; this one's template does not.
+#[tokio::test]
+async fn a_closed_prompt_is_not_reasoning_whatever_the_family() {
+    let engine = engine(
+        &["Hel", "lo"],
+        PROMPT_ROUTE,
+        prompt("<think>\n\n</think>\n\n"),
+    );
+    let world = World::start_as(engine, "llamacpp", Setup::new().set("parser=qwen3_5")).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    let expected = Canonical::new()
+        .role()
+        .content("Hel")
+        .content("lo")
+        .finish("stop")
+        .done();
+    assert_eq!(world.stream("").await.text(), expected.text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn no_prompt_is_rendered_where_no_text_is_parsed() {
+    let engine = engine(&["Hi"], PROMPT_ROUTE, prompt("<think>\n"));
+    let world = World::start_as(engine, "llamacpp", Setup::new()).await;
+    world.stream("").await;
+    world.engine.wait_probes("/v1/models", 2).await;
+    assert!(probes(&world, PROMPT_ROUTE).is_empty());
+    assert_eq!(templates(&world).await, json!([]));
+    world.end().await;
+}
+
+/// samewire has no key of its own, and the engine wants one: the first client's key is used, for all clients.
+#[tokio::test]
+async fn the_prompts_are_rendered_with_the_key_of_a_client() {
+    const TOKENIZE: &str = "/v1/tokenize";
+    let refusal = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
+    let engine = engine(&["I look.</think>Hi"], TOKENIZE, refusal);
+    let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    assert_eq!(
+        probes(&world, TOKENIZE).len(),
+        1,
+        "the others would be refused, too"
+    );
+    world
+        .engine
+        .set_route(TOKENIZE, Script::ok(json!({"tokens": [7, 8]})));
+    world
+        .engine
+        .set_route("/v1/detokenize", Script::ok(json!({"text": "<think>"})));
+    let by_name = Canonical::new()
+        .role()
+        .content("I look.</think>")
+        .content("Hi")
+        .finish("stop")
+        .done();
+    let without_key = Request::stream("").without("authorization");
+    assert_eq!(world.request(&without_key).await.text(), by_name.text());
+    assert_eq!(probes(&world, TOKENIZE).len(), 1, "there is still no key");
+    let with_key = without_key
+        .clone()
+        .header("authorization", "Bearer sk-client");
+    world.request(&with_key).await;
+    until("the facts are known", || {
+        probes(&world, "/v1/detokenize").len() == 4
+    })
+    .await;
+    let all = probes(&world, TOKENIZE).into_iter().skip(1);
+    for probe in all.chain(probes(&world, "/v1/detokenize")) {
+        assert_eq!(probe.header("authorization"), Some("Bearer sk-client"));
+    }
+    world
+        .samewire
+        .logged("what the chat template does", 1)
+        .await;
+    let by_prompt = Canonical::new()
+        .role()
+        .reasoning("I look.")
+        .content("Hi")
+        .finish("stop")
+        .done();
+    assert_eq!(
+        world.request(&without_key).await.text(),
+        by_prompt.text(),
+        "a client without a key has the facts, too"
+    );
+    world.end().await;
+}
+
+/// An engine of an older version lacks the route.
+#[tokio::test]
+async fn without_the_route_the_names_count() {
+    let world = World::start_as(
+        engine(&["<think>I look.</think>Hi"], "/none", Script::new()),
+        "vllm",
+        Setup::new().set("parser=auto"),
+    )
+    .await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    let expected = Canonical::new()
+        .role()
+        .reasoning("I look.")
+        .content("Hi")
+        .finish("stop")
+        .done();
+    for _ in 0..2 {
+        assert_eq!(world.stream("").await.text(), expected.text());
+    }
+    assert_eq!(probes(&world, "/tokenize").len(), 1);
+    world.end().await;
+}
