@@ -3,9 +3,10 @@
 //! Takes: rendered prompts, or the facts as JSON. Gives: [`TemplateFacts`]. Never: keeps a prompt.
 
 use super::families::FAMILIES;
-use super::family::{BlockOpening, Family, Tags};
+use super::family::{Family, Tags};
 use super::names;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::fmt;
 
 /// Facts about a model's chat template, as far as they are known. As JSON:
@@ -75,26 +76,32 @@ impl TemplateFacts {
     }
 
     /// Adds which calls the template teaches: those whose marks are in a prompt with a tool, and not in the same prompt
-    /// without it. `model`: its family is preferred to others with the same marks.
+    /// without it. `model`: its family is preferred to others with the same marks, which are told apart by the ends of
+    /// turns in the prompt.
     #[must_use]
     pub fn with_tool(self, model: &str, with: &str, without: &str) -> Self {
         let is_shown = |mark: &str| with.matches(mark).count() > without.matches(mark).count();
-        let shown = |family: &Family| {
+        let calls = |family: &Family| {
             let formats = family.calls.iter();
             formats.map(|format| format.shown(is_shown)).max()
         };
-        let most = FAMILIES.iter().filter_map(shown).max().unwrap_or(0);
-        let own = names::of_model(model);
-        // The more general of several families comes first.
-        let plain = FAMILIES
+        let most = FAMILIES.iter().filter_map(calls).max().unwrap_or(0);
+        if most == 0 {
+            return self;
+        }
+        let turns = |family: &Family| {
+            let turns = family.turns.iter();
+            turns.filter(|turn| with.contains(**turn)).count()
+        };
+        let mut all: Vec<_> = FAMILIES
             .iter()
-            .filter(|family| family.think.opened == BlockOpening::Never);
-        let mut all = std::iter::once(own)
-            .filter(|own| names::is_known(own))
-            .chain(plain)
-            .chain(FAMILIES);
+            .filter(|family| calls(family) == Some(most))
+            .collect();
+        let own = names::of_model(model);
+        // Of equals the one counts whose models think the least often, and of these the first one.
+        all.sort_by_key(|family| (*family != own, Reverse(turns(family)), family.think.opened));
         Self {
-            taught: all.find(|family| most > 0 && shown(family) == Some(most)),
+            taught: all.first().copied(),
             ..self
         }
     }
@@ -256,10 +263,14 @@ mod tests {
             // A name of the other form of the family.
             ("Qwen/Qwen3-8B", CODER, Some("qwen3")),
             ("zai-org/GLM-4.6", GLM, Some("glm45")),
-            ("served", GLM, Some("glm45")),
+            (
+                "served",
+                &format!("[gMASK]<sop><|user|>{GLM}<|assistant|>"),
+                Some("glm45"),
+            ),
             // The name says otherwise.
             ("deepseek-ai/DeepSeek-V3", MINIMAX, Some("minimax_m2")),
-            ("served", DSML, Some("deepseek_v32")),
+            ("served", DSML, Some("deepseek_v4")),
             ("served", "Tools: look_up", None),
             ("Qwen/Qwen3-8B", "", None),
         ] {

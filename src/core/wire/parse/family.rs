@@ -44,7 +44,7 @@ pub(super) struct Tags {
 }
 
 /// Behaviour of the chat template: if it opens the reasoning block, the start tag is missing from the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockOpening {
     /// Never opened: a model that reasons writes the start tag itself.
     Never,
