@@ -25,6 +25,7 @@ import doctored
 import judge
 import message_checks
 import others
+import unflagged
 from answers import Answer
 from judge import Run
 from message_checks import Stage
@@ -186,7 +187,8 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
         with concurrent.futures.ThreadPoolExecutor(2 if name == "llamacpp" else 1) as pool:
             runs = list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
         if name == "llamacpp":
-            doctored.check(runs[0], binary, version, work, HERE / "tiny-qwen3")
+            for checks in (doctored, unflagged):
+                checks.check(runs[0], binary, version, work, HERE / "tiny-qwen3")
         return runs
     finally:
         for engine in engines:
