@@ -514,18 +514,38 @@ fn facts_about_the_template_decide() {
         "data: [DONE]\n\n".to_owned(),
     ]
     .concat();
-    for (facts, is_reasoning) in [
-        (r#"{"thinking_unset":"<think>"}"#, true),
-        (r#"{"thinking_unset":""}"#, false),
-        ("{}", false),
+    let request = |model: &str| {
+        let name = format!("{model}.json");
+        folder.file(
+            &name,
+            &format!(r#"{{"model":"{model}","messages":[],"stream":true}}"#),
+        )
+    };
+    let opened = r#"{"thinking_unset":"<think>"}"#;
+    for (facts, model, rule) in [
+        (opened, "served", Some("think ")),
+        (r#"{"thinking_unset":""}"#, "deepseek-r1", None),
+        (opened, "deepseek-r1", Some("think ")),
+        ("{}", "deepseek-r1", Some("think_by_name ")),
+        ("{}", "served", None),
     ] {
-        let file = folder.file("facts.json", facts);
-        let (out, _) = rewritten(&["--set", "parser=auto", "--facts", &file], &input);
-        assert_eq!(
-            out.contains("\"reasoning\":\"Two.\""),
-            is_reasoning,
-            "{facts}: {out}"
-        );
+        let (file, request) = (folder.file("facts.json", facts), request(model));
+        let arguments = [
+            "--explain",
+            "--set",
+            "parser=auto",
+            "--facts",
+            &file,
+            "--request",
+            &request,
+        ];
+        let (out, told) = rewritten(&arguments, &input);
+        let is_reasoning = out.contains("\"reasoning\":\"Two.\"");
+        assert_eq!(is_reasoning, rule.is_some(), "{facts} {model}: {out}");
+        let counted = ["think ", "think_by_name "]
+            .into_iter()
+            .find(|rule| told.contains(rule));
+        assert_eq!(counted, rule, "{facts} {model}: {told}");
     }
 }
 

@@ -145,6 +145,8 @@ rules! {
     ItemLate = "item_late",
     /// Reasoning between tags that the engine left in the text (7).
     Think = "think",
+    /// A text from its first word on, taken for reasoning by the model's name alone (7.1).
+    ThinkByName = "think_by_name",
     /// Calls that the engine left in the text.
     ToolText = "tool_text",
     /// A message in Harmony text that the engine left unparsed (6).

@@ -119,7 +119,12 @@ impl RuleMatcher {
 fn lasts(rule: Rule) -> bool {
     matches!(
         rule,
-        Rule::Id | Rule::Think | Rule::ToolText | Rule::Harmony | Rule::Fingerprint
+        Rule::Id
+            | Rule::Think
+            | Rule::ThinkByName
+            | Rule::ToolText
+            | Rule::Harmony
+            | Rule::Fingerprint
     )
 }
 
@@ -192,7 +197,7 @@ fn may_cause(rule: Rule, effect: &Effect) -> bool {
         Rule::ErrorShape => {
             path.starts_with("error") || matches!(last, "message" | "code" | "param" | "detail")
         }
-        Rule::Think | Rule::ToolText | Rule::Harmony => {
+        Rule::Think | Rule::ThinkByName | Rule::ToolText | Rule::Harmony => {
             effect.kind != Kind::Split && (is_text(path) && !is_reasoning || is_call)
         }
         Rule::EmptyChunk

@@ -364,6 +364,7 @@ impl<'t> Explainer<'t> {
             is_stopped: used(Rule::Repetition),
             is_parsed: [
                 Rule::Think,
+                Rule::ThinkByName,
                 Rule::ToolText,
                 Rule::Harmony,
                 Rule::ToolArgumentsTail,

@@ -33,7 +33,7 @@ impl<'a> PieceEmitter<'a, '_> {
     pub(super) fn say(&mut self, piece: Piece<'_>) {
         match piece {
             Piece::Recognised(rule) => {
-                self.found.reasoning |= rule == Rule::Think;
+                self.found.reasoning |= matches!(rule, Rule::Think | Rule::ThinkByName);
                 self.found.calls |= rule == Rule::ToolText;
                 self.found.harmony |= rule == Rule::Harmony;
                 self.found.reasoning |= rule == Rule::Harmony;

@@ -279,7 +279,12 @@ impl Think {
         }
         let forced = self.mode == ThinkMode::Forced;
         if forced {
-            emit(Piece::Recognised(Rule::Think));
+            let rule = if self.is_guess {
+                Rule::ThinkByName
+            } else {
+                Rule::Think
+            };
+            emit(Piece::Recognised(rule));
         }
         self.state = if forced {
             ThinkState::Inside { blank: true }
