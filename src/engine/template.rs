@@ -53,6 +53,18 @@ pub struct TemplateProbe<'m> {
     refusal: Option<u16>,
 }
 
+/// Upper limit for the token ids of a prompt, in bytes as JSON.
+const MOST_IDS: usize = 64 << 10;
+
+/// Returns true for a list of numbers, which may be sent back.
+fn are_ids(tokens: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b',' || byte.is_ascii_whitespace();
+    let inner = tokens
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    tokens.len() <= MOST_IDS && inner.is_some_and(|inner| inner.bytes().all(is_part))
+}
+
 impl<'m> TemplateProbe<'m> {
     /// Most requests for the prompts of a model.
     pub const MOST: usize = 2 * PROMPTS;
@@ -93,27 +105,34 @@ impl<'m> TemplateProbe<'m> {
         Some((self.routes.path(), body))
     }
 
-    /// Takes the reply to that request. A template may refuse one prompt and not the others; after any other refusal, such
-    /// as one of the key, nothing more is requested.
+    /// Takes the reply to that request. A template may refuse one prompt and not the others, which engines report with 400,
+    /// 404, 422 or 500; after any other refusal, such as one of the key, nothing more is requested.
     pub fn take(&mut self, status: u16, body: &[u8]) {
         let text = std::str::from_utf8(body).unwrap_or_default();
         let text = if status == 200 { text } else { "" };
         let tokens = raw_member(text, "tokens").map(Raw::get);
         let is_second = self.tokens.take().is_some();
         let is_first = matches!(self.routes, PromptRoutes::Tokens { .. }) && !is_second;
-        if let Some(tokens) = tokens.filter(|tokens| is_first && tokens.starts_with('[')) {
+        if let Some(tokens) = tokens.filter(|tokens| is_first && are_ids(tokens)) {
             self.tokens = Some(tokens.to_owned());
             return;
         }
         if let Some(prompt) = ["prompt", "text"].iter().find_map(|key| member(text, key)) {
             self.take_prompt(&prompt);
         }
-        if status != 200 {
+        let is_of_template = match status {
+            200 | 400 | 422 | 500 => true,
+            // Of the first prompt it is the route that is missing.
+            404 => !self.facts.is_empty(),
+            _ => false,
+        };
+        if !is_of_template {
             self.refusal = Some(status);
         }
-        self.done = match status {
-            200 | 400 | 422 | 500 => self.done + 1,
-            _ => PROMPTS,
+        self.done = if is_of_template {
+            self.done + 1
+        } else {
+            PROMPTS
         };
     }
 
@@ -135,7 +154,7 @@ impl<'m> TemplateProbe<'m> {
         self.facts
     }
 
-    /// Returns the last status of a reply that was no success.
+    /// Returns the status of the reply after which nothing more was requested.
     pub fn refusal(&self) -> Option<u16> {
         self.refusal
     }
@@ -223,7 +242,7 @@ mod tests {
             serde_json::to_string(&probe.facts()).unwrap(),
             EXPECTED.replace("\"qwen3_coder\"", "null")
         );
-        assert_eq!((paths.len(), probe.refusal()), (PROMPTS, Some(400)));
+        assert_eq!((paths.len(), probe.refusal()), (PROMPTS, None));
     }
 
     #[test]
@@ -243,6 +262,7 @@ mod tests {
             "[]",
             "{}",
             r#"{"tokens":null}"#,
+            r#"{"tokens":[{"a":1}]}"#,
             r#"{"prompt":7}"#,
             r#"{"prompt":""}"#,
         ] {

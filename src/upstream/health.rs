@@ -97,7 +97,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Watch) {
         tokio::pin!(pause);
         while let Some(wanted) = tokio::select! {
             () = &mut pause => None,
-            wanted = upstream.wanted.next() => Some(wanted),
+            wanted = upstream.wanted.next() => Some(wanted).filter(|_| !upstream.is_retired()),
         } {
             templates::learn_wanted(&mut probe, wanted).await;
             upstream.probes.close_idle();

@@ -73,7 +73,7 @@ type Replies = HashMap<&'static str, ProbeReply>;
 /// replaced it.
 pub(super) fn doubt(upstream: &Upstream, identification: &mut Identification) {
     identification.invalidate();
-    upstream.forget_fallbacks();
+    upstream.learned.doubt();
 }
 
 /// Identifies the engine if that is due, and reads its load. A timeout leaves the former knowledge in

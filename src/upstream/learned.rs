@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Upper limit for the models of one upstream for which facts are kept.
 const MODELS: usize = 256;
+/// Upper limit for the models of one upstream whose prompts are requested. Clients may invent names.
+const TEMPLATES: usize = 64;
 /// Upper limit for the bytes of a model's name.
 const NAME: usize = 256;
 /// Time after which prompts that could not be rendered are requested again.
@@ -47,7 +49,7 @@ pub(super) enum Prompts {
     Requested,
     /// The engine wants a key, and there was none.
     Unauthorized,
-    /// They could not be rendered.
+    /// They were not all rendered.
     Failed(Instant),
     /// They have shown the facts.
     Rendered,
@@ -89,14 +91,23 @@ impl LearnedFacts {
     /// Returns true if the prompts of a model are to be requested, which counts as done from now on. `has_key`: the
     /// engine will get a key.
     pub(super) fn begin_prompts(&self, model: &str, has_key: bool) -> bool {
-        self.of(model).prompts.are_due(has_key)
+        let known = self.of(model).prompts;
+        if !known.are_due(has_key) {
+            return false;
+        }
+        let is_requested = |facts: &&ModelFacts| facts.prompts != Prompts::NotRequested;
+        let is_full = || self.models.read().values().filter(is_requested).count() >= TEMPLATES;
+        (known != Prompts::NotRequested || !is_full())
             && self.change(model, |facts| facts.prompts = Prompts::Requested)
     }
 
-    /// Records what became of the request for a model's prompts.
+    /// Records what became of the request for a model's prompts, and what they have shown, if anything.
     pub(super) fn end_prompts(&self, model: &str, prompts: Prompts, template: TemplateFacts) {
         self.change(model, |facts| {
-            (facts.prompts, facts.template) = (prompts, template);
+            facts.prompts = prompts;
+            if !template.is_empty() {
+                facts.template = template;
+            }
         });
     }
 
@@ -125,9 +136,21 @@ impl LearnedFacts {
         before != *facts
     }
 
-    /// Forgets everything, since the engine may have been replaced.
+    /// Forgets everything, since the engine has been replaced.
     pub(super) fn clear(&self) {
         self.models.write().clear();
+    }
+
+    /// Forgets what answers have taught, since the engine may have been replaced. What is known of a template counts until
+    /// its prompts are rendered again.
+    pub(super) fn doubt(&self) {
+        self.models.write().retain(|_, facts| {
+            *facts = ModelFacts {
+                template: facts.template,
+                ..ModelFacts::default()
+            };
+            !facts.template.is_empty()
+        });
     }
 }
 
@@ -184,11 +207,22 @@ mod tests {
         facts.end_prompts("m", Prompts::Rendered, told);
         assert!(!facts.begin_prompts("m", true));
         assert_eq!(facts.templates(), [("m".into(), told)]);
-        facts.clear();
+        facts.doubt();
+        assert_eq!(facts.templates(), [("m".into(), told)]);
         assert!(
             facts.begin_prompts("m", false),
             "the engine may be another one"
         );
+        facts.end_prompts("m", Prompts::Failed(Instant::now()), TemplateFacts::UNKNOWN);
+        assert_eq!(
+            facts.templates(),
+            [("m".into(), told)],
+            "nothing better is known"
+        );
+        facts.clear();
+        assert!(facts.templates().is_empty());
+        let begun = (0..MODELS).filter(|number| facts.begin_prompts(&number.to_string(), true));
+        assert_eq!(begun.count(), TEMPLATES);
         assert!(
             !facts.begin_prompts(&"n".repeat(NAME + 1), true),
             "no name of that length is kept"

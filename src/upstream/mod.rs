@@ -50,7 +50,7 @@ use crate::engine::template::PromptRoutes;
 use crate::engine::{self, EngineIdentity, EngineLoad};
 use crate::plan::Route;
 use crate::telemetry::UpstreamMetrics;
-use crate::wire::options::Options;
+use crate::wire::options::{Options, Parser};
 use crate::wire::{TemplateFacts, Unparsed, Unread};
 use circuit_breaker::{Availability, CircuitBreaker};
 use health::Standing;
@@ -339,7 +339,7 @@ impl Upstream {
         } = now.identity;
         self.figures.set_kind(engine.name, version, front);
         if now.differs_from(&before) {
-            self.forget_fallbacks();
+            self.learned.clear();
             tracing::info!(upstream = self.config.name, what = %now, "what the upstream is");
         }
         now
@@ -366,7 +366,10 @@ impl Upstream {
             messages: self.config.messages,
             fallbacks: learned.fallbacks,
             separates_reasoning: learned.separates_reasoning || self.has_reasoning_parser(),
-            template: learned.template,
+            template: match options.parser {
+                Parser::Off => TemplateFacts::UNKNOWN,
+                _ => self.template(model),
+            },
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -394,9 +397,26 @@ impl Upstream {
     pub fn want_template(&self, model: &str, passed: Option<&HeaderValue>) {
         let passed = passed.filter(|_| matches!(self.config.auth, Credentials::Pass));
         let has_key = passed.is_some() || self.config.auth.own_key().is_some();
+        let only = self.only_listed();
+        let model = only.as_deref().unwrap_or(model);
         if self.identity().engine.renders.is_some() && self.learned.begin_prompts(model, has_key) {
             self.wanted.add(model, passed);
         }
+    }
+
+    /// Returns the only model that the engine lists: such an engine renders its template whatever the name.
+    fn only_listed(&self) -> Option<Arc<str>> {
+        let listed = self.listed.read();
+        match listed.as_ref().map(|all| all.names.as_slice()) {
+            Some([only]) => Some(Arc::clone(only)),
+            _ => None,
+        }
+    }
+
+    /// Returns what is known of the chat template of a model.
+    fn template(&self, model: &str) -> TemplateFacts {
+        let only = self.only_listed();
+        self.learned.of(only.as_deref().unwrap_or(model)).template
     }
 
     /// Returns what is known of the chat templates of this upstream's models, by the engine's names, and the route that
@@ -411,12 +431,6 @@ impl Upstream {
         let found = self.detected.read();
         let parsers = found.parsers.as_ref();
         parsers.is_some_and(|parsers| parsers.reasoning.is_some())
-    }
-
-    /// Forgets what refusals and answers have taught: the engine may have been replaced, or restarted with other
-    /// flags.
-    fn forget_fallbacks(&self) {
-        self.learned.clear();
     }
 
     /// Returns the client of a thread. Each thread has its own, so that connections stay on the thread that made

@@ -11,8 +11,9 @@ use crate::engine::template::TemplateProbe;
 use crate::secret::Secret;
 use http::HeaderValue;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 /// Upper limit for the models of a list whose prompts are requested before anybody wants them.
 const LISTED: usize = 16;
@@ -24,17 +25,17 @@ pub(super) struct WantedModel {
     authorization: Option<HeaderValue>,
 }
 
-/// Models whose prompts requests want.
+/// Models whose prompts requests want, the first one first.
 #[derive(Debug, Default)]
 pub(super) struct WantedModels {
-    queue: Mutex<Vec<WantedModel>>,
+    queue: Mutex<VecDeque<WantedModel>>,
     added: Notify,
 }
 
 impl WantedModels {
     /// Adds a model. The caller adds none that waits already.
     pub(super) fn add(&self, name: &str, authorization: Option<&HeaderValue>) {
-        self.queue.lock().push(WantedModel {
+        self.queue.lock().push_back(WantedModel {
             name: name.to_owned(),
             authorization: authorization.cloned(),
         });
@@ -44,7 +45,7 @@ impl WantedModels {
     /// Returns the next model, as soon as there is one.
     pub(super) async fn next(&self) -> WantedModel {
         loop {
-            if let Some(next) = self.queue.lock().pop() {
+            if let Some(next) = self.queue.lock().pop_front() {
                 return next;
             }
             self.added.notified().await;
@@ -52,27 +53,31 @@ impl WantedModels {
     }
 }
 
-/// Learns the facts of the models that the engine lists, as far as they are not known.
+/// Learns the facts of the models that the engine lists, as far as they are not known and within the time for one probe.
 pub(super) async fn learn_listed(probe: &mut Probe<'_>) {
     let listed = probe.upstream.main_models();
     let has_key = probe.upstream.config.auth.own_key().is_some();
+    let until = Instant::now() + probe.timeout;
     for name in listed.iter().flatten().take(LISTED) {
+        if Instant::now() >= until || probe.upstream.identity().engine.renders.is_none() {
+            return;
+        }
         if probe.upstream.learned.begin_prompts(name, has_key) {
-            learn(probe, name, None).await;
+            learn(probe, name, None, until).await;
         }
     }
 }
 
 /// Learns the facts of a model that a request wants.
 pub(super) async fn learn_wanted(probe: &mut Probe<'_>, wanted: WantedModel) {
-    learn(probe, &wanted.name, wanted.authorization).await;
+    let until = Instant::now() + probe.timeout;
+    learn(probe, &wanted.name, wanted.authorization, until).await;
 }
 
 /// Requests the prompts of a model, and records what they show.
-async fn learn(probe: &mut Probe<'_>, model: &str, passed: Option<HeaderValue>) {
-    let (upstream, patience) = (probe.upstream, probe.timeout);
-    let engine = upstream.identity().engine;
-    let Some(routes) = engine.renders else {
+async fn learn(probe: &mut Probe<'_>, model: &str, passed: Option<HeaderValue>, until: Instant) {
+    let upstream = probe.upstream;
+    let Some(routes) = upstream.identity().engine.renders else {
         return;
     };
     let authorization = match &upstream.config.auth {
@@ -88,29 +93,24 @@ async fn learn(probe: &mut Probe<'_>, model: &str, passed: Option<HeaderValue>) 
         }
         Ok::<_, ProbeFailure>(())
     };
-    let ended = timeout(patience, requests).await;
+    let ended = timeout_at(until, requests).await;
     let (facts, refusal) = (rendering.facts(), rendering.refusal());
-    let prompts = match refusal {
-        _ if !facts.is_empty() => Prompts::Rendered,
-        Some(401 | 403) => Prompts::Unauthorized,
+    let prompts = match (ended, refusal) {
+        (Ok(Ok(())), None) if !facts.is_empty() => Prompts::Rendered,
+        (_, Some(401 | 403)) if authorization.is_none() => Prompts::Unauthorized,
         _ => Prompts::Failed(Instant::now()),
     };
     upstream.learned.end_prompts(model, prompts, facts);
     let (upstream, route) = (&upstream.config.name, routes.path());
-    match prompts {
-        Prompts::Rendered => {
-            tracing::info!(upstream, model, route, %facts, "what the chat template does")
-        }
-        _ => {
-            let is_whole = matches!(ended, Ok(Ok(())));
-            tracing::debug!(
-                upstream,
-                model,
-                route,
-                status = refusal,
-                is_whole,
-                "no prompt was rendered"
-            );
-        }
+    if facts.is_empty() {
+        tracing::debug!(
+            upstream,
+            model,
+            route,
+            status = refusal,
+            "no prompt was rendered"
+        );
+    } else {
+        tracing::info!(upstream, model, route, %facts, "what the chat template does");
     }
 }

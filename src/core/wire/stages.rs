@@ -1,4 +1,5 @@
-//! Stages between framer and encoder for one engine's answer: decoder, parser of unparsed text, and normaliser.
+//! Stages between framer and encoder for one engine's answer: decoder, parser of unparsed text, holder of reasoning that
+//! may be text, and normaliser.
 //!
 //! Takes: frames, and how the bytes ended. Gives: grammatical events. Remembers: what the stages remember. Never:
 //! encodes.
@@ -6,7 +7,7 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → DecodedSink → ParsingSink → NormaliserSink → EncoderOutput
+//! ChoiceEmitter → DecodedSink → ParsingSink → ReasoningSink → NormaliserSink → EncoderOutput
 //! ```
 
 use super::decode::{Checks, Decode, EventSink, ReadOptions, decoder};
@@ -59,20 +60,21 @@ impl Stages {
             beginning,
             normaliser,
         } = self;
-        let next = NormaliserSink { normaliser, to };
+        let reasoning = ReasoningSink {
+            held: held_reasoning.as_deref_mut().filter(|_| !frame.whole),
+            next: NormaliserSink { normaliser, to },
+        };
         let parsing = ParsingSink {
             parsing: parsing.as_deref_mut(),
             beginning: beginning.as_mut(),
-            next,
+            next: reasoning,
         };
-        let held_reasoning = held_reasoning.as_deref_mut().filter(|_| !frame.whole);
         let shape = FrameShape::default();
         let mut sink = DecodedSink {
             data: frame.data,
             whole: frame.whole,
             shape,
             checks,
-            held_reasoning,
             next: parsing,
         };
         decoder.frame(frame, &mut sink);
@@ -108,21 +110,18 @@ impl Stages {
         let Self {
             held_reasoning,
             parsing,
-            beginning,
             normaliser,
             ..
         } = self;
-        let next = NormaliserSink { normaliser, to };
-        let mut sink = ParsingSink {
-            parsing: parsing.as_deref_mut(),
-            beginning: beginning.as_mut(),
-            next,
+        let mut sink = ReasoningSink {
+            held: held_reasoning.as_deref_mut(),
+            next: NormaliserSink { normaliser, to },
         };
-        if let Some(held) = held_reasoning {
-            held.end(false, &mut sink);
+        if let Some(parsing) = parsing {
+            parsing.end(complete, &mut sink);
         }
-        if let Some(parsing) = sink.parsing {
-            parsing.end(complete, &mut sink.next);
+        if let Some(held) = &mut sink.held {
+            held.end(false, &mut sink.next);
         }
     }
 }
@@ -175,6 +174,49 @@ impl EventSink for NormaliserSink<'_, '_> {
     }
 }
 
+/// Sink for events that may have reasoning to be held.
+struct ReasoningSink<'s, 'o> {
+    held: Option<&'s mut HeldReasoning>,
+    next: NormaliserSink<'s, 'o>,
+}
+
+impl EventSink for ReasoningSink<'_, '_> {
+    fn event(&mut self, event: Event<'_>) {
+        match &mut self.held {
+            Some(held) => held.event(event, &mut self.next),
+            None => self.next.event(event),
+        }
+    }
+
+    fn delta<'a>(
+        &mut self,
+        choice: u32,
+        delta: Delta<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
+        match &mut self.held {
+            Some(held) => held.delta(choice, delta, extras, &mut self.next),
+            None => self.next.delta(choice, delta, extras),
+        }
+    }
+
+    fn tool<'a>(
+        &mut self,
+        choice: u32,
+        entry: ToolEntry<'_>,
+        extras: FrameExtras<'a>,
+    ) -> FrameExtras<'a> {
+        match &mut self.held {
+            Some(held) => held.tool(choice, entry, extras, &mut self.next),
+            None => self.next.tool(choice, entry, extras),
+        }
+    }
+
+    fn count_rule(&mut self, rule: Rule) {
+        self.next.count_rule(rule);
+    }
+}
+
 /// Content of a decoded frame, by which the fast path decides whether a template can be made from it.
 #[derive(Debug, Default)]
 pub(super) struct FrameShape {
@@ -202,12 +244,11 @@ impl FrameShape {
     }
 }
 
-/// Sink for events whose text may have to be parsed: passes them to the parser, if the answer has one, and the
-/// normaliser after it.
+/// Sink for events whose text may have to be parsed: passes them to the parser, if the answer has one, and on.
 struct ParsingSink<'s, 'o> {
     parsing: Option<&'s mut Parsing>,
     beginning: Option<&'s mut Beginning>,
-    next: NormaliserSink<'s, 'o>,
+    next: ReasoningSink<'s, 'o>,
 }
 
 impl EventSink for ParsingSink<'_, '_> {
@@ -264,13 +305,12 @@ impl EventSink for ParsingSink<'_, '_> {
     }
 }
 
-/// Sink for the decoder's events: checks them, notes them in the shape, and holds back reasoning that may be text.
+/// Sink for the decoder's events: checks them, and notes them in the shape.
 struct DecodedSink<'s, 'o> {
     data: &'s [u8],
     whole: bool,
     shape: FrameShape,
     checks: &'s mut Checks,
-    held_reasoning: Option<&'s mut HeldReasoning>,
     next: ParsingSink<'s, 'o>,
 }
 
@@ -282,10 +322,7 @@ impl EventSink for DecodedSink<'_, '_> {
         };
         // A head is repeated on every frame. Any other event of the whole answer rules a template out.
         self.shape.has_other_content |= !matches!(event, Event::Head(_));
-        match &mut self.held_reasoning {
-            Some(held) => held.event(event, &mut self.next),
-            None => self.next.event(event),
-        }
+        self.next.event(event);
     }
 
     fn delta<'a>(
@@ -295,14 +332,11 @@ impl EventSink for DecodedSink<'_, '_> {
         extras: FrameExtras<'a>,
     ) -> FrameExtras<'a> {
         self.shape.add(self.data, choice, &delta);
-        match &mut self.held_reasoning {
-            Some(held) => {
-                // A template shows neither held nor released text.
-                self.shape.has_other_content |= held.holds(choice as usize);
-                held.delta(choice, delta, extras, &mut self.next)
-            }
-            None => self.next.delta(choice, delta, extras),
+        if let Some(held) = &mut self.next.next.held {
+            // A template shows neither held nor released text.
+            self.shape.has_other_content |= held.holds(choice as usize);
         }
+        self.next.delta(choice, delta, extras)
     }
 
     fn tool<'a>(
@@ -312,10 +346,7 @@ impl EventSink for DecodedSink<'_, '_> {
         extras: FrameExtras<'a>,
     ) -> FrameExtras<'a> {
         self.shape.has_other_content = true;
-        match &mut self.held_reasoning {
-            Some(held) => held.tool(choice, entry, extras, &mut self.next),
-            None => self.next.tool(choice, entry, extras),
-        }
+        self.next.tool(choice, entry, extras)
     }
 
     fn only_text(&mut self, choice: u32) {

@@ -122,14 +122,17 @@ impl EngineSender {
             .app
             .pool
             .route(to.upstream, to.model, requested, options);
-        if route.options.parser != Parser::Off && route.template.is_empty() {
-            let model = route.model_alias.as_deref().unwrap_or(requested);
-            to.upstream
-                .want_template(model, self.authorization.as_ref());
-        }
         Route {
             fallbacks: route.fallbacks.union(to.fallbacks),
             ..route
+        }
+    }
+
+    /// Has the chat template of the model looked at, if the text of its answers is parsed.
+    pub(in crate::server) fn want_template(&self, to: &AttemptTarget<'_>) {
+        if self.options(to.upstream, to.model).parser != Parser::Off {
+            let name = self.app.pool.engine_name(to.model);
+            to.upstream.want_template(name, self.authorization.as_ref());
         }
     }
 
@@ -541,7 +544,9 @@ pub(in crate::server) fn begin(
     request: &mut dyn UpstreamRequest,
 ) -> Result<Attempt, Failure> {
     let chosen = choose(&request.sender().app, reply, selection)?;
-    let request = request.prepare(&AttemptTarget::first(chosen.upstream(), selection.served()))?;
+    let to = AttemptTarget::first(chosen.upstream(), selection.served());
+    request.sender().want_template(&to);
+    let request = request.prepare(&to)?;
     Ok(Attempt { chosen, request })
 }
 

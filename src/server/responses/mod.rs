@@ -306,6 +306,7 @@ async fn in_background(
     let chosen = choose(&app, reply, &mut selection)?;
     let served = Arc::clone(selection.served());
     let to = AttemptTarget::first(chosen.upstream(), &served);
+    call.sender.want_template(&to);
     let mut pending = call.prepare(&to)?;
     let options = call.sender.options(to.upstream, to.model);
     let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);

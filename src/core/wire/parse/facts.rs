@@ -7,6 +7,7 @@ use super::family::{Family, Tags};
 use super::names;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Facts about a model's chat template, as far as they are known. As JSON:
@@ -19,7 +20,7 @@ use std::fmt;
 /// switches it off; empty if no block is open. `calls` is the name of the parser whose calls the template teaches. What
 /// is not known is missing or null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "FactsText", into = "FactsText")]
+#[serde(try_from = "BTreeMap<String, Option<String>>", into = "FactsText")]
 pub struct TemplateFacts {
     unset: PromptEnd,
     on: PromptEnd,
@@ -160,16 +161,11 @@ impl fmt::Display for TemplateFacts {
 }
 
 /// Text form of [`TemplateFacts`].
-#[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Serialize)]
 struct FactsText {
-    #[serde(default)]
     thinking_unset: Option<String>,
-    #[serde(default)]
     thinking_on: Option<String>,
-    #[serde(default)]
     thinking_off: Option<String>,
-    #[serde(default)]
     calls: Option<String>,
 }
 
@@ -189,26 +185,40 @@ impl From<TemplateFacts> for FactsText {
     }
 }
 
-impl TryFrom<FactsText> for TemplateFacts {
+impl TryFrom<BTreeMap<String, Option<String>>> for TemplateFacts {
     type Error = String;
 
-    fn try_from(text: FactsText) -> Result<Self, String> {
-        let end = |key: &str, tag: Option<String>| match tag.as_deref() {
-            None => Ok(PromptEnd::Unknown),
-            Some("") => Ok(PromptEnd::Closed),
-            Some(tag) => PromptEnd::opened_by(|known| known == tag)
-                .ok_or_else(|| format!("{key}: no model's reasoning begins with {tag:?}")),
-        };
-        let taught = text.calls.as_deref().map(|name| {
-            names::named(name).ok_or_else(|| format!("calls: there is no parser {name:?}"))
-        });
-        Ok(Self {
-            unset: end("thinking_unset", text.thinking_unset)?,
-            on: end("thinking_on", text.thinking_on)?,
-            off: end("thinking_off", text.thinking_off)?,
-            taught: taught.transpose()?,
-        })
+    fn try_from(members: BTreeMap<String, Option<String>>) -> Result<Self, String> {
+        let mut facts = Self::UNKNOWN;
+        for (key, value) in members {
+            let end = match key.as_str() {
+                "thinking_unset" => &mut facts.unset,
+                "thinking_on" => &mut facts.on,
+                "thinking_off" => &mut facts.off,
+                "calls" => {
+                    facts.taught = value.as_deref().map(taught).transpose()?;
+                    continue;
+                }
+                _ => {
+                    let known = "thinking_unset, thinking_on, thinking_off, calls";
+                    return Err(format!("unknown field `{key}`; known are {known}"));
+                }
+            };
+            *end = match value.as_deref() {
+                None => PromptEnd::Unknown,
+                Some("") => PromptEnd::Closed,
+                Some(tag) => PromptEnd::opened_by(|known| known == tag)
+                    .ok_or_else(|| format!("{key}: no model's reasoning begins with {tag:?}"))?,
+            };
+        }
+        Ok(facts)
     }
+}
+
+/// Returns the family with calls of which `name` is a name of the parser.
+fn taught(name: &str) -> Result<&'static Family, String> {
+    let family = names::named(name).filter(|family| !family.calls.is_empty());
+    family.ok_or_else(|| format!("calls: there is no parser {name:?} of calls"))
 }
 
 #[cfg(test)]
@@ -307,9 +317,14 @@ mod tests {
             ),
             (
                 r#"{"calls":"hermis"}"#,
-                "calls: there is no parser \"hermis\"",
+                "calls: there is no parser \"hermis\" of calls",
             ),
             (r#"{"thinks":""}"#, "unknown field `thinks`"),
+            ("[]", "invalid type: sequence, expected a map"),
+            (
+                r#"{"calls":"gpt_oss"}"#,
+                "calls: there is no parser \"gpt_oss\" of calls",
+            ),
         ] {
             let error = serde_json::from_str::<TemplateFacts>(json)
                 .unwrap_err()

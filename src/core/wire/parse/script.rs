@@ -142,7 +142,8 @@ impl TextFormat {
         }
         let tools = Tools::read(offer.tools);
         // The configuration knows better than the template, and the template better than the name.
-        let of_calls = taught.filter(|_| auto).unwrap_or(family);
+        let is_named = matches!(options.parser, Parser::Family(_));
+        let of_calls = taught.filter(|_| !is_named).unwrap_or(family);
         let mut calls = if tools.is_empty() {
             Vec::new()
         } else {
@@ -164,8 +165,10 @@ impl TextFormat {
             offer.thinks,
             auto,
         );
-        // The engine may parse reasoning itself where the family is only a guess.
-        let sure = !auto || !engine.tells_reasoning && !offer.constrained;
+        // Where only the prompt or the model's name tells, the engine may parse reasoning itself, or hold the text to a
+        // format from the first token on.
+        let is_free = !engine.tells_reasoning && !offer.constrained && !offer.required;
+        let sure = is_free || !auto && block.is_guess;
         Some(Self {
             harmony: false,
             vocabulary: None,
