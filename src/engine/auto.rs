@@ -17,6 +17,7 @@ pub(super) const UNION: Engine = Engine {
     takes: Capabilities::PLAIN,
     names_models: false,
     counts_at: TOKENIZE,
+    effort_thinks: None,
     renders: None,
     detection: Detection::NONE,
 };

@@ -165,6 +165,14 @@ pub struct EngineIdentity {
     pub version: Option<EngineVersion>,
 }
 
+impl EngineIdentity {
+    /// Returns true if an effort of reasoning other than `none` switches thinking on.
+    pub fn effort_thinks(&self) -> bool {
+        let versions = self.engine.effort_thinks;
+        versions.is_some_and(|versions| versions.has(self.version))
+    }
+}
+
 impl From<&'static Engine> for EngineIdentity {
     fn from(engine: &'static Engine) -> Self {
         Self {

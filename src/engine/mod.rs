@@ -50,6 +50,8 @@ pub struct Engine {
     pub names_models: bool,
     /// Path of the route that counts the tokens of a chat, whose body it takes.
     pub counts_at: &'static str,
+    /// Versions in which an effort of reasoning other than `none` switches thinking on; `None`: it never does.
+    pub effort_thinks: Option<Versions>,
     /// Routes that render a chat's prompt; `None`: it has none.
     pub renders: Option<PromptRoutes>,
     /// Data by which the engine is recognised and reports its version and load.

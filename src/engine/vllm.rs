@@ -33,6 +33,7 @@ pub(super) static ENGINE: Engine = Engine {
         ..Capabilities::PLAIN
     },
     names_models: true,
+    effort_thinks: Some(Versions::from(version(22, 0))),
     renders: Some(PromptRoutes::Tokens {
         tokenize: TOKENIZE,
         detokenize: "/detokenize",

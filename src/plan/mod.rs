@@ -103,6 +103,7 @@ impl Route {
         EngineFacts {
             tells_reasoning: self.separates_reasoning,
             leaves_calls,
+            effort_thinks: self.identity.effort_thinks(),
             template: self.template,
         }
     }

@@ -136,6 +136,16 @@ pub(crate) fn reasons<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<bool>
     }
 }
 
+/// Returns true if a request sets an effort of reasoning other than `none`; `get` returns the values of its fields.
+pub(crate) fn sets_effort<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
+    match get("reasoning_effort") {
+        Some(effort) => effort.starts_with('"') && effort != "\"none\"",
+        None => get("reasoning")
+            .and_then(effort)
+            .is_some_and(|effort| effort != "none"),
+    }
+}
+
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
 #[derive(Clone, Debug, Default)]
@@ -174,6 +184,8 @@ pub struct ChatRequest {
     pub(crate) offered_tools: Option<Box<OfferedTools>>,
     /// Reasoning switched on or off by the client; `None` if the request leaves it open.
     pub reasons: Option<bool>,
+    /// True if the client sets an effort of reasoning other than `none`.
+    pub(crate) sets_effort: bool,
     /// Limit on the tokens of reasoning, where it is no member of the body: a Messages request's `budget_tokens`.
     pub(crate) reasoning_budget: Option<u32>,
     /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
@@ -342,6 +354,7 @@ impl ChatRequest {
             .collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         request.reasons = reasons(field);
+        request.sets_effort = sets_effort(field);
         request.continues_text = field("continue_final_message") == Some("true")
             && !field("messages").is_some_and(|messages| opens_thinking(messages.as_bytes()));
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
@@ -398,6 +411,7 @@ impl ChatRequest {
             tools,
             required,
             thinks: self.reasons,
+            sets_effort: self.sets_effort,
             constrained: self.constrained,
         }
     }

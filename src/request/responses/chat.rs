@@ -12,7 +12,7 @@ use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
 use crate::request::turn::InputTurn;
-use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons};
+use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons, sets_effort};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{
@@ -96,6 +96,7 @@ impl ResponsesRequest {
             tools: &tools,
             required: self.tools.must_call(),
             thinks,
+            sets_effort: sets_effort(|key| self.member(key)),
             constrained,
         };
         let tells_reasoning = facts.tells_reasoning || self.hides_reasoning();
@@ -108,16 +109,19 @@ impl ResponsesRequest {
 
     /// Returns what the request says of thinking, on or off; `None` if nothing.
     pub(super) fn thinks(&self) -> Option<bool> {
-        reasons(|key| {
-            let member = self
-                .settings
-                .members
-                .iter()
-                .find(|(known, _)| *known == key);
-            let unknown = || self.unknown.iter().find(|(known, _)| known == key);
-            let unknown = || std::str::from_utf8(&unknown()?.1).ok();
-            member.map(|(_, json)| json.as_str()).or_else(unknown)
-        })
+        reasons(|key| self.member(key))
+    }
+
+    /// Returns the JSON of a member of the chat request.
+    fn member(&self, key: &str) -> Option<&str> {
+        let member = self
+            .settings
+            .members
+            .iter()
+            .find(|(known, _)| *known == key);
+        let unknown = || self.unknown.iter().find(|(known, _)| known == key);
+        let unknown = || std::str::from_utf8(&unknown()?.1).ok();
+        member.map(|(_, json)| json.as_str()).or_else(unknown)
     }
 
     /// Returns true if the request asks for an answer in a format.

@@ -35,6 +35,7 @@ impl Capabilities {
         facts: EngineFacts {
             tells_reasoning: false,
             leaves_calls: false,
+            effort_thinks: false,
             template: TemplateFacts::UNKNOWN,
         },
         hosted_items: false,

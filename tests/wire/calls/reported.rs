@@ -10,6 +10,8 @@ use serde_json::Value;
 struct Reported {
     name: String,
     parser: String,
+    /// Engine, if that matters.
+    engine: Option<String>,
     /// Members of the request: model, tools and switches.
     request: Value,
     /// Facts about the chat template.
@@ -32,6 +34,7 @@ fn reported_texts_come_out_as_clients_need_them_however_they_are_cut() {
         for pieces in [letters, vec![&*reported.text]] {
             let mut case = stream(&reported.parser, &pieces, &reported.finish);
             case.template = reported.facts;
+            case.engine = reported.engine.clone().unwrap_or(case.engine);
             for (key, value) in reported.request.as_object().unwrap() {
                 case.request[key] = value.clone();
             }

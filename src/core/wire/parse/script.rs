@@ -28,6 +28,8 @@ pub struct OutputConstraints<'a> {
     pub required: bool,
     /// Reasoning switched on or off by the request; `None` if it does not say, so that the template's default holds.
     pub thinks: Option<bool>,
+    /// True if the request sets an effort of reasoning other than `none`.
+    pub sets_effort: bool,
     /// True if the engine forces the output into a format from the first token on, unless it parses reasoning
     /// itself.
     pub constrained: bool,
@@ -40,6 +42,8 @@ pub struct EngineFacts {
     pub tells_reasoning: bool,
     /// True if the engine has no call parser and refuses requests that need one.
     pub leaves_calls: bool,
+    /// True if an effort switches thinking on.
+    pub effort_thinks: bool,
     /// Facts about the chat template.
     pub template: TemplateFacts,
 }
@@ -158,8 +162,9 @@ impl TextFormat {
             true => own_family.think.opened,
             false => family.think.opened,
         };
+        let effort = (offer.sets_effort && engine.effort_thinks).then_some(true);
         let block = Block::of(
-            engine.template.end(offer.thinks),
+            engine.template.end(offer.thinks.or(effort)),
             &family.think,
             opening,
             offer.thinks,
