@@ -196,3 +196,69 @@ async fn without_the_route_the_names_count() {
     assert_eq!(probes(&world, "/tokenize").len(), 1);
     world.end().await;
 }
+
+/// Sixteen models whose prompts hang cost no more time than one probe.
+#[tokio::test]
+async fn a_route_that_hangs_delays_nothing_for_long() {
+    let engine = engine(&["Hi"], PROMPT_ROUTE, Script::new().hang());
+    let model = |number: u32| json!({"id": format!("m{number}"), "object": "model", "created": 1, "owned_by": "llamacpp"});
+    let models: Vec<_> = (0..16).map(model).collect();
+    let setup = Setup::new()
+        .set("parser=auto")
+        .config("[health]\ntimeout = 0.2\ninterval = 0.05");
+    let engine = engine.await;
+    engine.set_models(Script::ok(json!({"object": "list", "data": models})));
+    let world = World::start_as(engine, "llamacpp", setup).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    assert_eq!(
+        probes(&world, PROMPT_ROUTE).len(),
+        1,
+        "the others had no time left"
+    );
+    world.engine.wait_probes("/health", 3).await;
+    world.end().await;
+}
+
+/// After a failure the engine may be another one, but until its prompts are rendered the facts count.
+#[tokio::test]
+async fn facts_outlast_a_failure_of_the_engine() {
+    let engine = Engine::answering(|attempt| match attempt.text().contains("fail") {
+        true => Script::new().json("500 Internal Server Error", r#"{"error":{"message":"no"}}"#),
+        false => Script::stream()
+            .text("I look.</think>Hi")
+            .finish("stop")
+            .usage(3, 9)
+            .done()
+            .end(),
+    })
+    .await;
+    engine.set_route(PROMPT_ROUTE, prompt("<think>\n"));
+    let setup = Setup::new()
+        .set("parser=auto")
+        .config("[health]\ninterval = 0.05\n[retry]\nmax_attempts = 1");
+    let world = World::start_as(engine, "llamacpp", setup).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 4);
+    let busy = Script::new().json("503 Service Unavailable", "{}");
+    world.engine.set_route(PROMPT_ROUTE, busy);
+    let failed = world.stream(r#","user":"fail""#).await;
+    assert_eq!(failed.head.status, 500);
+    until("the prompts are requested again", || {
+        probes(&world, PROMPT_ROUTE).len() > 4
+    })
+    .await;
+    world.engine.wait_probes("/health", 2).await;
+    let expected = Canonical::new()
+        .role()
+        .reasoning("I look.")
+        .content("Hi")
+        .finish("stop")
+        .done();
+    assert_eq!(world.stream("").await.text(), expected.text());
+    assert_eq!(
+        probes(&world, PROMPT_ROUTE).len(),
+        5,
+        "a failure waits for a minute"
+    );
+    world.end().await;
+}
