@@ -108,7 +108,8 @@ async fn a_closed_prompt_is_not_reasoning_whatever_the_family() {
 #[tokio::test]
 async fn no_prompt_is_rendered_where_no_text_is_parsed() {
     let engine = engine(&["Hi"], PROMPT_ROUTE, prompt("<think>\n"));
-    let world = World::start_as(engine, "llamacpp", Setup::new()).await;
+    let setup = Setup::new().config("[health]\ninterval = 0.05");
+    let world = World::start_as(engine, "llamacpp", setup).await;
     world.stream("").await;
     world.engine.wait_probes("/v1/models", 2).await;
     assert!(probes(&world, PROMPT_ROUTE).is_empty());
