@@ -91,7 +91,7 @@ pub struct TextFormat {
     /// Ends of blocks, calls and turns that the model may leave where they end nothing.
     stray_ends: Arc<StrayEnds>,
     tools: Arc<Tools>,
-    /// Repair of arguments in calls that are no JSON.
+    /// Repair of arguments in Harmony's calls that are no JSON.
     repair: RepairArguments,
     special: bool,
     /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it, or if
@@ -258,7 +258,7 @@ impl TextFormat {
     /// Creates the parser for calls at the end of the engine's own reasoning; `None` if calls are not looked for.
     pub(super) fn trailing_calls(&self) -> Option<TrailingCalls> {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        let calls = Calls::of(&starts, &Arc::default(), self.repair)?;
+        let calls = Calls::of(&starts, &Arc::default())?;
         Some(TrailingCalls::new(calls.amid_text()))
     }
 
@@ -278,7 +278,7 @@ impl TextFormat {
             Think::of(&self.think, self.unopened, &starts, self.is_family_think)
                 .map(|think| think.assumed(self.assumed)),
             AnswerMarkers::of(self.answer, &starts),
-            Calls::of(&starts, &self.stray_ends, self.repair),
+            Calls::of(&starts, &self.stray_ends),
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {

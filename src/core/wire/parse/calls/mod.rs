@@ -26,7 +26,6 @@ mod value_end;
 use super::held::Held;
 use super::marker::{MarkerMatch, Markers, match_start};
 use super::{Emit, Piece};
-use crate::wire::options::RepairArguments;
 use crate::wire::tools::Tools;
 use format::Format;
 use section::Section;
@@ -109,8 +108,6 @@ pub(super) struct Calls {
     held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
     blank: String,
-    /// Repair of arguments that are no JSON, without which their call is text.
-    repair: RepairArguments,
     /// Length in bytes of the candidate when it was last parsed without a decision.
     parsed_length: usize,
     /// Number of calls that are text because of their arguments.
@@ -174,11 +171,7 @@ enum CallsState {
 
 impl Calls {
     /// Creates the parser; `None` if there is nothing to look for.
-    pub(super) fn of(
-        starts: &Arc<Starts>,
-        stray_ends: &Arc<StrayEnds>,
-        repair: RepairArguments,
-    ) -> Option<Self> {
+    pub(super) fn of(starts: &Arc<Starts>, stray_ends: &Arc<StrayEnds>) -> Option<Self> {
         let is_needed = starts.len() > 0 || !stray_ends.ends.is_empty();
         let other = stray_ends.ends.iter().copied();
         is_needed.then(|| Self {
@@ -188,7 +181,6 @@ impl Calls {
             state: CallsState::Beginning,
             held: Held::default(),
             blank: String::new(),
-            repair,
             parsed_length: 0,
             rejected: 0,
         })
@@ -301,7 +293,7 @@ impl Calls {
         let Some(grammar) = self.starts.grammar(tried) else {
             return self.reject_candidate(text, tried, emit);
         };
-        let mut section = Section::new(grammar, tried, self.repair);
+        let mut section = Section::new(grammar, tried);
         let step = section.read(text, last, &self.starts.tools, emit);
         match step {
             _ if section.has_begun() => self.after(section, step, text, last, emit),

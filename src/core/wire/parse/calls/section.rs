@@ -18,12 +18,14 @@ use crate::wire::options::RepairArguments;
 use crate::wire::repair::ArgumentsEnd;
 use crate::wire::rule::Rule;
 
+/// Repair of arguments that are no JSON, whatever the option says: without it their call would be text.
+const REPAIR: RepairArguments = RepairArguments::Json;
+
 /// Parser for one section of calls.
 #[derive(Debug)]
 pub(super) struct Section {
     grammar: Box<dyn Grammar>,
     candidate: Candidate,
-    repair: RepairArguments,
     /// Number of bytes read of the undecided text.
     read: usize,
     held: Option<PlacedCall>,
@@ -43,16 +45,11 @@ struct PlacedCall {
 
 impl Section {
     /// Creates the parser of a section that may begin with this candidate.
-    pub(super) fn new(
-        mut grammar: Box<dyn Grammar>,
-        candidate: Candidate,
-        repair: RepairArguments,
-    ) -> Self {
+    pub(super) fn new(mut grammar: Box<dyn Grammar>, candidate: Candidate) -> Self {
         let read = grammar.take_marker_length();
         Self {
             grammar,
             candidate,
-            repair,
             read,
             held: None,
             rejected: None,
@@ -159,7 +156,7 @@ impl Section {
         match self.grammar.notation() {
             _ if call.is_too_long() => {}
             Notation::OpenJson => return true,
-            Notation::EndedJson if !call.check(self.repair, ArgumentsEnd::Marked, emit) => {
+            Notation::EndedJson if !call.check(REPAIR, ArgumentsEnd::Marked, emit) => {
                 return false;
             }
             Notation::EndedJson | Notation::Other => {}
