@@ -36,6 +36,7 @@ pub(super) static ENGINE: Engine = Engine {
     renders: Some(PromptRoutes::Tokens {
         tokenize: "/v1/tokenize",
         detokenize: "/v1/detokenize",
+        keeps_special: r#","skip_special_tokens":false"#,
     }),
     detection: Detection {
         owned_by: Some("sglang"),

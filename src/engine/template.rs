@@ -11,12 +11,14 @@ use crate::wire::TemplateFacts;
 pub enum PromptRoutes {
     /// One route returns the text.
     Text(&'static str),
-    /// One route returns token ids, the other one their text, with special tokens.
+    /// One route returns token ids, the other one their text.
     Tokens {
         /// Path of the route that takes the chat.
         tokenize: &'static str,
         /// Path of the route that takes the token ids.
         detokenize: &'static str,
+        /// Further members of its request, each after a comma, which keep special tokens in the text.
+        keeps_special: &'static str,
     },
 }
 
@@ -85,10 +87,14 @@ impl<'m> TemplateProbe<'m> {
     /// Returns the path and the body of the next request; `None` at the end.
     pub fn next_request(&self) -> Option<(&'static str, String)> {
         let model = quoted(self.model);
-        if let (PromptRoutes::Tokens { detokenize, .. }, Some(tokens)) = (self.routes, &self.tokens)
+        if let PromptRoutes::Tokens {
+            detokenize,
+            keeps_special,
+            ..
+        } = self.routes
+            && let Some(tokens) = &self.tokens
         {
-            let body =
-                format!(r#"{{"model":{model},"tokens":{tokens},"skip_special_tokens":false}}"#);
+            let body = format!(r#"{{"model":{model},"tokens":{tokens}{keeps_special}}}"#);
             return Some((detokenize, body));
         }
         let more = match TemplateFacts::SWITCHES.get(self.done) {
@@ -167,6 +173,7 @@ mod tests {
     const TOKENS: PromptRoutes = PromptRoutes::Tokens {
         tokenize: "/tokenize",
         detokenize: "/detokenize",
+        keeps_special: r#","skip_special_tokens":false"#,
     };
 
     /// Answers each request until there is none; returns the probe and the paths.

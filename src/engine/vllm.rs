@@ -37,6 +37,7 @@ pub(super) static ENGINE: Engine = Engine {
     renders: Some(PromptRoutes::Tokens {
         tokenize: TOKENIZE,
         detokenize: "/detokenize",
+        keeps_special: "",
     }),
     detection: Detection {
         owned_by: Some("vllm"),

@@ -325,7 +325,7 @@ impl Upstream {
     }
 
     /// Changes what is known about the engine and returns the result. A change is logged, and makes the learned
-    /// facts void.
+    /// facts doubtful, or void if it is another engine.
     fn update_detected(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
         let mut known = self.detected.write();
         let before = known.clone();
@@ -339,7 +339,11 @@ impl Upstream {
         } = now.identity;
         self.figures.set_kind(engine.name, version, front);
         if now.differs_from(&before) {
-            self.learned.clear();
+            if now.identity.engine == before.identity.engine {
+                self.learned.doubt();
+            } else {
+                self.learned.clear();
+            }
             tracing::info!(upstream = self.config.name, what = %now, "what the upstream is");
         }
         now

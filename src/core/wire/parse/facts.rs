@@ -153,8 +153,8 @@ impl fmt::Display for TemplateFacts {
             separator = ", ";
         }
         match self.taught.and_then(Family::name) {
-            Some(name) if separator == ", " => write!(f, "; teaches the calls of {name}"),
-            Some(name) => write!(f, "teaches the calls of {name}"),
+            Some(name) if separator == ", " => write!(f, "; teaches calls that {name} reads"),
+            Some(name) => write!(f, "teaches calls that {name} reads"),
             None => Ok(()),
         }
     }
@@ -301,10 +301,10 @@ mod tests {
         for (json, sentence) in [
             (
                 all,
-                "opens <think> by default, <think> with thinking on, nothing with thinking off; teaches the calls of hermes",
+                "opens <think> by default, <think> with thinking on, nothing with thinking off; teaches calls that hermes reads",
             ),
             (r#"{"thinking_off":""}"#, "opens nothing with thinking off"),
-            (r#"{"calls":"hermes"}"#, "teaches the calls of hermes"),
+            (r#"{"calls":"hermes"}"#, "teaches calls that hermes reads"),
             ("{}", ""),
         ] {
             assert_eq!(facts(json).to_string(), sentence);
