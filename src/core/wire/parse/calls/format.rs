@@ -371,20 +371,34 @@ pub(in crate::wire::parse) static DEEPSEEK_V3: Format = marked(
 pub(in crate::wire::parse) static DEEPSEEK_V31: Format =
     marked(DEEPSEEK_STARTS, &[Form::Named(DEEPSEEK_FORM)]);
 
+const KIMI_FORM: NamedForm = NamedForm {
+    section: "<|tool_calls_section_begin|>",
+    call: "<|tool_call_begin|>",
+    prefix: "",
+    separator: "<|tool_call_argument_begin|>",
+    id: "",
+    numbered: true,
+    brace: false,
+    fenced: false,
+    end: "<|tool_call_end|>",
+    close: "<|tool_calls_section_end|>",
+};
+
+/// Format of Kimi K2, whose models also write the section in the singular.
 pub(in crate::wire::parse) static KIMI_K2: Format = marked(
-    &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
-    &[Form::Named(NamedForm {
-        section: "<|tool_calls_section_begin|>",
-        call: "<|tool_call_begin|>",
-        prefix: "",
-        separator: "<|tool_call_argument_begin|>",
-        id: "",
-        numbered: true,
-        brace: false,
-        fenced: false,
-        end: "<|tool_call_end|>",
-        close: "<|tool_calls_section_end|>",
-    })],
+    &[
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_section_begin|>",
+        "<|tool_call_begin|>",
+    ],
+    &[
+        Form::Named(KIMI_FORM),
+        Form::Named(NamedForm {
+            section: "<|tool_call_section_begin|>",
+            close: "<|tool_call_section_end|>",
+            ..KIMI_FORM
+        }),
+    ],
 );
 
 /// Format `[TOOL_CALLS]` with a list of objects, or with a name, `[ARGS]` and JSON for each call.

@@ -16,6 +16,8 @@ use super::value::Arguments;
 use super::value_end::{Call, Found, ValueEnd};
 use super::{Grammar, Notation, Step, Tools, name_length, prefix};
 use crate::json::Raw;
+use crate::wire::options::RepairArguments;
+use crate::wire::repair::{ArgumentsEnd, repaired};
 use crate::wire::tools::Types;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -356,9 +358,23 @@ fn escaped(text: &str) -> String {
         .to_owned()
 }
 
-/// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, else as a string.
+/// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, repaired if the schema
+/// wants an object or a list and no string, else as a string.
 fn value_json(text: &str, types: Types) -> String {
-    json_of(text, types).unwrap_or_else(|| serde_json::to_string(text).unwrap_or_default())
+    let repaired = || {
+        let bare = text.trim();
+        let is_wanted = match bare.bytes().next() {
+            Some(b'{') => types.object && !types.string,
+            Some(b'[') => types.array && !types.string,
+            _ => false,
+        };
+        repaired(bare, RepairArguments::Json, ArgumentsEnd::Marked)
+            .filter(|_| is_wanted)
+            .map(|found| found.text)
+    };
+    json_of(text, types)
+        .or_else(repaired)
+        .unwrap_or_else(|| serde_json::to_string(text).unwrap_or_default())
 }
 
 /// Returns a value that is valid JSON of a type that the schema allows, else `None`.
@@ -626,6 +642,11 @@ mod tests {
             ("\"x\"", "os", r#""\"x\"""#),
             ("\"x\"", "i", r#""\"x\"""#),
             ("x", "io", "\"x\""),
+            ("{'a': True}", "o", r#"{"a": true}"#),
+            ("{'a': True}", "os", r#""{'a': True}""#),
+            ("['a', 'b',]", "a", r#"["a", "b"]"#),
+            ("['a']", "o", r#""['a']""#),
+            ("{a}", "o", r#""{a}""#),
         ] {
             assert_eq!(value_json(text, types(word)), expected, "{text} as {word}");
         }
