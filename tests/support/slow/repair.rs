@@ -32,6 +32,7 @@ const MARKS: &[&str] = &[
     "</seed:tool_call>",
     "<|tool_call_end|>",
     "<|tool_calls_section_end|>",
+    "<|tool_call_section_end|>",
     "<|action_end|>",
     "<|END_ACTION|>",
     "<|END_OF_TURN_TOKEN|>",
