@@ -76,7 +76,7 @@ async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
         json!([{
             "model": "m",
             "facts": {"thinking_unset": "<think>", "thinking_on": "<think>", "thinking_off": "<think>", "calls": null},
-            "says": "opens <think> by default, <think> with thinking on, <think> with thinking off",
+            "says": "always opens <think>",
             "from": PROMPT_ROUTE
         }])
     );

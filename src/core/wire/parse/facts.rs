@@ -138,23 +138,32 @@ impl TemplateFacts {
 /// Writes the facts as a sentence.
 impl fmt::Display for TemplateFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "opens ";
-        for (end, when) in [
-            (self.unset, "by default"),
-            (self.on, "with thinking on"),
-            (self.off, "with thinking off"),
-        ] {
+        let ends = [self.unset, self.on, self.off];
+        let are_same = ends.iter().all(|end| *end == self.unset);
+        let mut separator = match self.unset {
+            PromptEnd::Open(tags) if are_same => {
+                write!(f, "always opens {}", tags.start.trim())?;
+                "; "
+            }
+            PromptEnd::Closed if are_same => {
+                f.write_str("opens no block of reasoning")?;
+                "; "
+            }
+            _ => "",
+        };
+        let whens = ["by default", "with thinking on", "with thinking off"];
+        for (end, when) in ends.into_iter().zip(whens).filter(|_| !are_same) {
             let tag = match end {
                 PromptEnd::Unknown => continue,
                 PromptEnd::Closed => "nothing",
                 PromptEnd::Open(tags) => tags.start.trim(),
             };
-            write!(f, "{separator}{tag} {when}")?;
-            separator = ", ";
+            let before = if separator.is_empty() { "opens " } else { ", " };
+            write!(f, "{before}{tag} {when}")?;
+            separator = "; ";
         }
         match self.taught.and_then(Family::name) {
-            Some(name) if separator == ", " => write!(f, "; teaches calls that {name} reads"),
-            Some(name) => write!(f, "teaches calls that {name} reads"),
+            Some(name) => write!(f, "{separator}teaches calls that {name} reads"),
             None => Ok(()),
         }
     }
@@ -304,6 +313,14 @@ mod tests {
                 "opens <think> by default, <think> with thinking on, nothing with thinking off; teaches calls that hermes reads",
             ),
             (r#"{"thinking_off":""}"#, "opens nothing with thinking off"),
+            (
+                r#"{"thinking_unset":"<think>","thinking_on":"<think>","thinking_off":"<think>","calls":"hermes"}"#,
+                "always opens <think>; teaches calls that hermes reads",
+            ),
+            (
+                r#"{"thinking_unset":"","thinking_on":"","thinking_off":""}"#,
+                "opens no block of reasoning",
+            ),
             (r#"{"calls":"hermes"}"#, "teaches calls that hermes reads"),
             ("{}", ""),
         ] {
