@@ -102,6 +102,7 @@ impl Route {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
         EngineFacts {
             tells_reasoning: self.separates_reasoning,
+            hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
             template: self.template,
@@ -301,10 +302,12 @@ fn cut_header(request: &ChatRequest) -> Option<Arc<TextFormat>> {
 
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
 fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
-    let mut facts = route.facts();
     // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
     let hides = request.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
-    facts.tells_reasoning |= hides;
+    let facts = EngineFacts {
+        hides_reasoning: hides,
+        ..route.facts()
+    };
     let model = route.model_alias.as_ref().unwrap_or(&request.model);
     let script = TextFormat::of(&route.options, model, request.offer(), facts)?;
     Some(Arc::new(

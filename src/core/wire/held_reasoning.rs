@@ -1,7 +1,7 @@
-//! Reasoning of a stream whose request has switched thinking off. Where the prompt is taken for an open block, by the
-//! engine or here, the whole answer is filed as reasoning (wire-format 2.4).
+//! Reasoning of a stream whose request has switched thinking off. A parser of the engine that takes the prompt for an
+//! open block files the whole answer as reasoning (wire-format 2.4).
 //!
-//! Takes: the events of a decoder or parser. Gives: the same, except that reasoning becomes content where the answer had
+//! Takes: the events of a decoder. Gives: the same, except that reasoning becomes content where the answer had
 //! nothing else and the model stopped by itself. Remembers: the reasoning of each choice until that is known. Never:
 //! holds anything after a choice has had content or a call.
 
@@ -17,7 +17,7 @@ use bytes::BytesMut;
 /// Limit on the held text of a choice, in bytes as JSON. A model that writes more is thinking in spite of the switch.
 const MOST: usize = 64 << 10;
 
-/// Stage that holds reasoning back, between parser and normaliser.
+/// Stage that holds reasoning back, between decoder and parser.
 #[derive(Debug)]
 pub(super) struct HeldReasoning {
     choices: Vec<HeldTexts>,

@@ -1,5 +1,4 @@
-//! Stages between framer and encoder for one engine's answer: decoder, parser of unparsed text, holder of reasoning that
-//! may be text, and normaliser.
+//! Stages between framer and encoder for one engine's answer: decoder, parser of unparsed text, and normaliser.
 //!
 //! Takes: frames, and how the bytes ended. Gives: grammatical events. Remembers: what the stages remember. Never:
 //! encodes.
@@ -7,7 +6,7 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → DecodedSink → ParsingSink → ReasoningSink → NormaliserSink → EncoderOutput
+//! ChoiceEmitter → DecodedSink → ParsingSink → NormaliserSink → EncoderOutput
 //! ```
 
 use super::decode::{Checks, Decode, EventSink, ReadOptions, decoder};
@@ -60,21 +59,20 @@ impl Stages {
             beginning,
             normaliser,
         } = self;
-        let reasoning = ReasoningSink {
-            held: held_reasoning.as_deref_mut().filter(|_| !frame.whole),
-            next: NormaliserSink { normaliser, to },
-        };
+        let next = NormaliserSink { normaliser, to };
         let parsing = ParsingSink {
             parsing: parsing.as_deref_mut(),
             beginning: beginning.as_mut(),
-            next: reasoning,
+            next,
         };
+        let held_reasoning = held_reasoning.as_deref_mut().filter(|_| !frame.whole);
         let shape = FrameShape::default();
         let mut sink = DecodedSink {
             data: frame.data,
             whole: frame.whole,
             shape,
             checks,
+            held_reasoning,
             next: parsing,
         };
         decoder.frame(frame, &mut sink);
@@ -110,18 +108,21 @@ impl Stages {
         let Self {
             held_reasoning,
             parsing,
+            beginning,
             normaliser,
             ..
         } = self;
-        let mut sink = ReasoningSink {
-            held: held_reasoning.as_deref_mut(),
-            next: NormaliserSink { normaliser, to },
+        let next = NormaliserSink { normaliser, to };
+        let mut sink = ParsingSink {
+            parsing: parsing.as_deref_mut(),
+            beginning: beginning.as_mut(),
+            next,
         };
-        if let Some(parsing) = parsing {
-            parsing.end(complete, &mut sink);
+        if let Some(held) = held_reasoning {
+            held.end(false, &mut sink);
         }
-        if let Some(held) = &mut sink.held {
-            held.end(false, &mut sink.next);
+        if let Some(parsing) = sink.parsing {
+            parsing.end(complete, &mut sink.next);
         }
     }
 }
@@ -174,49 +175,6 @@ impl EventSink for NormaliserSink<'_, '_> {
     }
 }
 
-/// Sink for events that may have reasoning to be held.
-struct ReasoningSink<'s, 'o> {
-    held: Option<&'s mut HeldReasoning>,
-    next: NormaliserSink<'s, 'o>,
-}
-
-impl EventSink for ReasoningSink<'_, '_> {
-    fn event(&mut self, event: Event<'_>) {
-        match &mut self.held {
-            Some(held) => held.event(event, &mut self.next),
-            None => self.next.event(event),
-        }
-    }
-
-    fn delta<'a>(
-        &mut self,
-        choice: u32,
-        delta: Delta<'_>,
-        extras: FrameExtras<'a>,
-    ) -> FrameExtras<'a> {
-        match &mut self.held {
-            Some(held) => held.delta(choice, delta, extras, &mut self.next),
-            None => self.next.delta(choice, delta, extras),
-        }
-    }
-
-    fn tool<'a>(
-        &mut self,
-        choice: u32,
-        entry: ToolEntry<'_>,
-        extras: FrameExtras<'a>,
-    ) -> FrameExtras<'a> {
-        match &mut self.held {
-            Some(held) => held.tool(choice, entry, extras, &mut self.next),
-            None => self.next.tool(choice, entry, extras),
-        }
-    }
-
-    fn count_rule(&mut self, rule: Rule) {
-        self.next.count_rule(rule);
-    }
-}
-
 /// Content of a decoded frame, by which the fast path decides whether a template can be made from it.
 #[derive(Debug, Default)]
 pub(super) struct FrameShape {
@@ -244,11 +202,12 @@ impl FrameShape {
     }
 }
 
-/// Sink for events whose text may have to be parsed: passes them to the parser, if the answer has one, and on.
+/// Sink for events whose text may have to be parsed: passes them to the parser, if the answer has one, and the
+/// normaliser after it.
 struct ParsingSink<'s, 'o> {
     parsing: Option<&'s mut Parsing>,
     beginning: Option<&'s mut Beginning>,
-    next: ReasoningSink<'s, 'o>,
+    next: NormaliserSink<'s, 'o>,
 }
 
 impl EventSink for ParsingSink<'_, '_> {
@@ -305,12 +264,13 @@ impl EventSink for ParsingSink<'_, '_> {
     }
 }
 
-/// Sink for the decoder's events: checks them, and notes them in the shape.
+/// Sink for the decoder's events: checks them, notes them in the shape, and holds back reasoning that may be text.
 struct DecodedSink<'s, 'o> {
     data: &'s [u8],
     whole: bool,
     shape: FrameShape,
     checks: &'s mut Checks,
+    held_reasoning: Option<&'s mut HeldReasoning>,
     next: ParsingSink<'s, 'o>,
 }
 
@@ -322,7 +282,10 @@ impl EventSink for DecodedSink<'_, '_> {
         };
         // A head is repeated on every frame. Any other event of the whole answer rules a template out.
         self.shape.has_other_content |= !matches!(event, Event::Head(_));
-        self.next.event(event);
+        match &mut self.held_reasoning {
+            Some(held) => held.event(event, &mut self.next),
+            None => self.next.event(event),
+        }
     }
 
     fn delta<'a>(
@@ -332,11 +295,14 @@ impl EventSink for DecodedSink<'_, '_> {
         extras: FrameExtras<'a>,
     ) -> FrameExtras<'a> {
         self.shape.add(self.data, choice, &delta);
-        if let Some(held) = &mut self.next.next.held {
-            // A template shows neither held nor released text.
-            self.shape.has_other_content |= held.holds(choice as usize);
+        match &mut self.held_reasoning {
+            Some(held) => {
+                // A template shows neither held nor released text.
+                self.shape.has_other_content |= held.holds(choice as usize);
+                held.delta(choice, delta, extras, &mut self.next)
+            }
+            None => self.next.delta(choice, delta, extras),
         }
-        self.next.delta(choice, delta, extras)
     }
 
     fn tool<'a>(
@@ -346,7 +312,10 @@ impl EventSink for DecodedSink<'_, '_> {
         extras: FrameExtras<'a>,
     ) -> FrameExtras<'a> {
         self.shape.has_other_content = true;
-        self.next.tool(choice, entry, extras)
+        match &mut self.held_reasoning {
+            Some(held) => held.tool(choice, entry, extras, &mut self.next),
+            None => self.next.tool(choice, entry, extras),
+        }
     }
 
     fn only_text(&mut self, choice: u32) {

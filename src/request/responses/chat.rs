@@ -99,9 +99,8 @@ impl ResponsesRequest {
             sets_effort: sets_effort(|key| self.member(key)),
             constrained,
         };
-        let tells_reasoning = facts.tells_reasoning || self.hides_reasoning();
         let facts = EngineFacts {
-            tells_reasoning,
+            hides_reasoning: self.hides_reasoning(),
             ..facts
         };
         TextFormat::of(options, alias.unwrap_or(&self.model), offer, facts)

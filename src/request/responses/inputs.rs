@@ -34,6 +34,7 @@ impl Capabilities {
         priority: PriorityOrder::Unread,
         facts: EngineFacts {
             tells_reasoning: false,
+            hides_reasoning: false,
             leaves_calls: false,
             effort_thinks: false,
             template: TemplateFacts::UNKNOWN,

@@ -106,8 +106,7 @@ pub(super) fn pieces<'a>(
     let unthinking = emitter.reading.unthinking;
     let promoted =
         reasoning.filter(|text| is_alone && (unthinking || promotes.takes(&text.decoded())));
-    let promotes_text = unthinking || promotes == PromoteReasoning::Always;
-    if may_promote && promotes_text && reasoning.is_none() {
+    if may_promote && promotes == PromoteReasoning::Always && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
     match promoted {

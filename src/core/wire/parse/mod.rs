@@ -32,7 +32,7 @@ mod vocabulary;
 mod wrapper;
 
 use super::Shape;
-use super::decode::{EventSink, ReadOptions};
+use super::decode::EventSink;
 use super::event::{
     CallSource, Delta, Event, Finish, FrameExtras, Logprobs, Reason, TokenLogprob, ToolEntry,
 };
@@ -95,8 +95,6 @@ pub(super) struct Parsing {
     items: bool,
     /// True if reasoning text is dropped.
     hide_reasoning: bool,
-    /// True if the reasoning of a stream may turn out to be text.
-    unthinking: bool,
     /// True if the text continues an answer, so that no block of reasoning is open.
     continues_text: bool,
     /// True if an end of stream without a finish reason counts as a finish (option `missing_finish`).
@@ -199,7 +197,6 @@ impl Parsing {
             max_choices: shape.choices as usize,
             items,
             hide_reasoning: shape.hide_reasoning,
-            unthinking: ReadOptions::of(shape).unthinking,
             continues_text: shape.continues_text,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
             whole: false,
@@ -689,7 +686,7 @@ impl Parsing {
             choice: u32::try_from(choice).unwrap_or(u32::MAX),
             usage: extras.usage.clone(),
             extras,
-            hide_reasoning: self.hide_reasoning && (self.whole || !self.unthinking),
+            hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
             // Among output items, a call keeps its place.

@@ -40,6 +40,8 @@ pub struct OutputConstraints<'a> {
 pub struct EngineFacts {
     /// True if the text is expected to hold no reasoning.
     pub tells_reasoning: bool,
+    /// True if the client gets no reasoning, which an engine that parses it leaves out.
+    pub hides_reasoning: bool,
     /// True if the engine has no call parser and refuses requests that need one.
     pub leaves_calls: bool,
     /// True if an effort switches thinking on.
@@ -172,7 +174,8 @@ impl TextFormat {
         );
         // Where only the prompt or the model's name tells, the engine may parse reasoning itself, or hold the text to a
         // format from the first token on.
-        let is_free = !engine.tells_reasoning && !offer.constrained && !offer.required;
+        let tells = engine.tells_reasoning || auto && engine.hides_reasoning;
+        let is_free = !tells && !offer.constrained && !offer.required;
         let sure = is_free || !auto && block.is_guess;
         Some(Self {
             harmony: false,
