@@ -92,8 +92,8 @@ impl Layers {
     /// Returns true if the text of some answers of this upstream is parsed.
     pub fn reads_text(&self, upstream: usize) -> bool {
         let each = self.models * self.keys;
-        let all = self.all.iter().skip(upstream * each).take(each);
-        all.into_iter().any(|options| options.parser != Parser::Off)
+        let mut all = self.all.iter().skip(upstream * each).take(each);
+        all.any(|options| options.parser != Parser::Off)
     }
 
     /// Returns the options for an answer of this upstream. `model` and `key` are indices in the file.

@@ -212,7 +212,7 @@ fn recapture(app: &App, capture: &CaptureFile) {
 pub(super) async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
     let settings = || {
         let app = present.app();
-        health::Watch {
+        health::WatchSettings {
             health: app.config.file.health.clone(),
             reads_text: app.pool.reads_text(&upstream),
         }

@@ -29,7 +29,7 @@ pub(super) enum Standing {
 
 /// Settings of the watch over an upstream.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct WatchSettings {
     /// Section `[health]`.
     pub health: Health,
     /// True if the text of some answers is parsed, so that the models' chat templates matter.
@@ -38,13 +38,13 @@ pub struct Watch {
 
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
-pub async fn watch(upstream: &Upstream, config: impl Fn() -> Watch) {
+pub async fn watch(upstream: &Upstream, config: impl Fn() -> WatchSettings) {
     let mut verdict = HealthVerdict::resumed(*upstream.trouble.lock(), *upstream.standing.lock());
     let mut identification = Identification::default();
     // Status and kind of cause of the last failure in the log.
     let mut told = (None, None);
     while !upstream.is_retired() {
-        let Watch {
+        let WatchSettings {
             health: config,
             reads_text,
         } = &config();
