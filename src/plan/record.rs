@@ -179,6 +179,7 @@ mod tests {
                 .with(Fallback::FanOut)
                 .with(Fallback::SystemMerged),
             separates_reasoning: true,
+            template: TemplateFacts::UNKNOWN.with_prompt(None, "<think>"),
             ..Route::new(identity, Arc::new(options.clone()), 1 << 20)
         };
         let text = route.record().unwrap();
@@ -187,7 +188,7 @@ mod tests {
             "{text}"
         );
         let read = Route::of_record(&text).unwrap();
-        assert_eq!(read.identity, identity);
+        assert_eq!((read.identity, read.template), (identity, route.template));
         assert_eq!(
             *read.options,
             Options {
