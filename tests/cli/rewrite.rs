@@ -499,7 +499,7 @@ fn wrong_usage_is_told() {
     }
 }
 
-/// The same text is reasoning or not, as the prompt of the model ends.
+/// Text without a start tag is reasoning if the prompt of the model ends with one.
 #[test]
 fn facts_about_the_template_decide() {
     let folder = Folder::new();

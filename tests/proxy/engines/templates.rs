@@ -1,4 +1,4 @@
-//! What a chat template does, learned from prompts that the engine renders (engines G.12), and what clients get then.
+//! Facts about chat templates, learned from prompts that the engine renders (engines G.12), and what clients get then.
 
 use crate::canonical::Canonical;
 use crate::sim::prelude::*;
@@ -23,6 +23,18 @@ async fn engine(pieces: &'static [&'static str], route: &str, reply: Script) -> 
     engine
 }
 
+/// Returns the canonical stream with these pieces.
+fn expected(reasoning: &[&str], content: &[&str]) -> String {
+    let answer = Canonical::new().role();
+    let answer = reasoning
+        .iter()
+        .fold(answer, |answer, piece| answer.reasoning(piece));
+    let answer = content
+        .iter()
+        .fold(answer, |answer, piece| answer.content(piece));
+    answer.finish("stop").done().text().to_owned()
+}
+
 /// Returns the requests of probes for a path.
 fn probes(world: &World, path: &str) -> Vec<Attempt> {
     let mut all = world.engine.probes();
@@ -44,14 +56,8 @@ async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
     );
     let world = World::start_as(engine, "llamacpp", Setup::new().set("parser=auto")).await;
     world.samewire.admin_becomes("/readyz", 200).await;
-    let expected = Canonical::new()
-        .role()
-        .reasoning("I ")
-        .reasoning("look.")
-        .content("Hi")
-        .finish("stop")
-        .done();
-    assert_eq!(world.stream("").await.text(), expected.text());
+    let answer = expected(&["I ", "look."], &["Hi"]);
+    assert_eq!(world.stream("").await.text(), answer);
     let prompts = probes(&world, PROMPT_ROUTE);
     let shown = |probe: &Attempt| {
         let body = probe.json();
@@ -95,13 +101,8 @@ async fn a_closed_prompt_is_not_reasoning_whatever_the_family() {
     );
     let world = World::start_as(engine, "llamacpp", Setup::new().set("parser=qwen3_5")).await;
     world.samewire.admin_becomes("/readyz", 200).await;
-    let expected = Canonical::new()
-        .role()
-        .content("Hel")
-        .content("lo")
-        .finish("stop")
-        .done();
-    assert_eq!(world.stream("").await.text(), expected.text());
+    let answer = expected(&[], &["Hel", "lo"]);
+    assert_eq!(world.stream("").await.text(), answer);
     world.end().await;
 }
 
@@ -136,14 +137,9 @@ async fn the_prompts_are_rendered_with_the_key_of_a_client() {
     world
         .engine
         .set_route("/v1/detokenize", Script::ok(json!({"text": "<think>"})));
-    let by_name = Canonical::new()
-        .role()
-        .content("I look.</think>")
-        .content("Hi")
-        .finish("stop")
-        .done();
+    let by_name = expected(&[], &["I look.</think>", "Hi"]);
     let without_key = Request::stream("").without("authorization");
-    assert_eq!(world.request(&without_key).await.text(), by_name.text());
+    assert_eq!(world.request(&without_key).await.text(), by_name);
     assert_eq!(probes(&world, TOKENIZE).len(), 1, "there is still no key");
     let with_key = without_key
         .clone()
@@ -161,15 +157,10 @@ async fn the_prompts_are_rendered_with_the_key_of_a_client() {
         .samewire
         .logged("what the chat template does", 1)
         .await;
-    let by_prompt = Canonical::new()
-        .role()
-        .reasoning("I look.")
-        .content("Hi")
-        .finish("stop")
-        .done();
+    let by_prompt = expected(&["I look."], &["Hi"]);
     assert_eq!(
         world.request(&without_key).await.text(),
-        by_prompt.text(),
+        by_prompt,
         "a client without a key has the facts, too"
     );
     world.end().await;
@@ -185,14 +176,9 @@ async fn without_the_route_the_names_count() {
     )
     .await;
     world.samewire.admin_becomes("/readyz", 200).await;
-    let expected = Canonical::new()
-        .role()
-        .reasoning("I look.")
-        .content("Hi")
-        .finish("stop")
-        .done();
+    let answer = expected(&["I look."], &["Hi"]);
     for _ in 0..2 {
-        assert_eq!(world.stream("").await.text(), expected.text());
+        assert_eq!(world.stream("").await.text(), answer);
     }
     assert_eq!(probes(&world, "/tokenize").len(), 1);
     world.end().await;
@@ -249,13 +235,8 @@ async fn facts_outlast_a_failure_of_the_engine() {
     })
     .await;
     world.engine.wait_probes("/health", 2).await;
-    let expected = Canonical::new()
-        .role()
-        .reasoning("I look.")
-        .content("Hi")
-        .finish("stop")
-        .done();
-    assert_eq!(world.stream("").await.text(), expected.text());
+    let answer = expected(&["I look."], &["Hi"]);
+    assert_eq!(world.stream("").await.text(), answer);
     assert_eq!(
         probes(&world, PROMPT_ROUTE).len(),
         5,
