@@ -9,9 +9,9 @@ use crate::wire::TemplateFacts;
 /// Routes by which an engine renders the prompt of a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptRoutes {
-    /// One route returns the text.
+    /// Route that returns the text.
     Text(&'static str),
-    /// One route returns token ids, the other one their text.
+    /// Two routes, of which one returns token ids and the other one their text.
     Tokens {
         /// Path of the route that takes the chat.
         tokenize: &'static str,
@@ -40,6 +40,9 @@ pub const REQUEST_ID: &str = "samewire-probe";
 /// Number of prompts: one for each switch of thinking, and one with a tool.
 const PROMPTS: usize = TemplateFacts::SWITCHES.len() + 1;
 
+/// Upper limit for the token ids of a prompt, in bytes as JSON.
+const MOST_IDS: usize = 64 << 10;
+
 /// Requests that render the prompts of one model, at most two for each, and the facts that their replies show.
 #[derive(Debug)]
 pub struct TemplateProbe<'m> {
@@ -53,18 +56,6 @@ pub struct TemplateProbe<'m> {
     plain: String,
     facts: TemplateFacts,
     refusal: Option<u16>,
-}
-
-/// Upper limit for the token ids of a prompt, in bytes as JSON.
-const MOST_IDS: usize = 64 << 10;
-
-/// Returns true for a list of numbers, which may be sent back.
-fn are_ids(tokens: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b',' || byte.is_ascii_whitespace();
-    let inner = tokens
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    tokens.len() <= MOST_IDS && inner.is_some_and(|inner| inner.bytes().all(is_part))
 }
 
 impl<'m> TemplateProbe<'m> {
@@ -164,6 +155,15 @@ impl<'m> TemplateProbe<'m> {
     pub fn refusal(&self) -> Option<u16> {
         self.refusal
     }
+}
+
+/// Returns true for a list of numbers, which may be sent back.
+fn are_ids(tokens: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b',' || byte.is_ascii_whitespace();
+    let inner = tokens
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    tokens.len() <= MOST_IDS && inner.is_some_and(|inner| inner.bytes().all(is_part))
 }
 
 #[cfg(test)]

@@ -43,15 +43,16 @@ pub(super) struct ModelFacts {
 /// State of the requests for a model's prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Prompts {
+    /// Prompts that nobody has requested.
     #[default]
     NotRequested,
-    /// They are requested, or about to be.
+    /// Prompts that are requested, or about to be.
     Requested,
-    /// The engine wants a key, and there was none.
+    /// Prompts for which the engine wants a key, and there was none.
     Unauthorized,
-    /// They were not all rendered.
+    /// Prompts of which not all were rendered, with the time of the attempt.
     Failed(Instant),
-    /// They have shown the facts.
+    /// Prompts that have shown the facts.
     Rendered,
 }
 

@@ -120,9 +120,9 @@ pub struct Upstream {
     unparsed: Mutex<Vec<Unparsed>>,
     /// Models of which a text has begun with a mark that nothing reads. Each is logged once.
     unread: Mutex<Vec<String>>,
-    /// Facts learned from refusals and answers: the fallbacks by model, and whether reasoning is separated.
+    /// Facts learned about each model: fallbacks, whether reasoning is separated, and what its chat template does.
     learned: LearnedFacts,
-    /// Models whose chat templates requests want to be known.
+    /// Models whose chat templates wait to be looked at, because requests named them.
     wanted: WantedModels,
     /// State that the upstreams of the pool share.
     pool: Arc<PoolState>,

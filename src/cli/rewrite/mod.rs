@@ -40,7 +40,7 @@ pub(super) struct Rewrite {
     /// The client's request as JSON, or a recorded exchange (path and body) [default: a plain request]
     #[arg(long, value_name = "FILE")]
     request: Option<PathBuf>,
-    /// What the model's chat template does, as JSON: the object "facts" of a model in /status on the admin port, or
+    /// Facts about the model's chat template, as JSON: the object "facts" of a model in /status on the admin port, or
     /// "template" of doctor --json [default: not known, or what rewrite.json says]
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,

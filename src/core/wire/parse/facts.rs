@@ -59,13 +59,14 @@ impl PromptEnd {
 }
 
 impl TemplateFacts {
-    /// Nothing is known.
+    /// Facts of a template of which nothing is known.
     pub const UNKNOWN: Self = Self {
         unset: PromptEnd::Unknown,
         on: PromptEnd::Unknown,
         off: PromptEnd::Unknown,
         taught: None,
     };
+
     /// Switches of thinking for which a prompt is rendered: unset, on, off.
     pub const SWITCHES: [Option<bool>; 3] = [None, Some(true), Some(false)];
 
@@ -77,8 +78,8 @@ impl TemplateFacts {
     }
 
     /// Adds which calls the template teaches: those whose marks are in a prompt with a tool, and not in the same prompt
-    /// without it. `model`: its family is preferred to others with the same marks, which are told apart by the ends of
-    /// turns in the prompt.
+    /// without it. Several families may have the same marks: that of the `model` comes first, then the one with the most
+    /// ends of turns in the prompt.
     #[must_use]
     pub fn with_tool(self, model: &str, with: &str, without: &str) -> Self {
         let is_shown = |mark: &str| with.matches(mark).count() > without.matches(mark).count();
