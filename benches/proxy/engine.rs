@@ -80,14 +80,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the next request. `Some(None)` is a request without a chat body, such as a probe.
+    /// Reads the next request. `Some(None)` is no chat request, such as a probe.
     async fn ask(&mut self) -> io::Result<Option<Option<ChatParams>>> {
         loop {
             if let Some(end) = find(&self.input, b"\r\n\r\n") {
                 let length = content_length(&self.input[..end]);
                 let whole = end + 4 + length;
                 if self.input.len() >= whole {
-                    let ask = read_ask(&self.input[end + 4..whole]);
+                    let line = self.input.split(|byte| *byte == b'\r').next();
+                    let is_chat =
+                        line.is_some_and(|line| find(line, b"/chat/completions").is_some());
+                    let ask = is_chat
+                        .then(|| read_ask(&self.input[end + 4..whole]))
+                        .flatten();
                     self.input.drain(..whole);
                     return Ok(Some(ask));
                 }

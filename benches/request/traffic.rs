@@ -258,8 +258,11 @@ fn read_request(stream: &mut TcpStream, input: &mut Vec<u8>) -> io::Result<Optio
     }
 }
 
-/// Returns the number of chunks that the model's name requests; `None` without such a name, as in probes.
+/// Returns the number of chunks that the model's name requests; `None` for a probe.
 fn chunks_of(request: &[u8]) -> Option<usize> {
+    if !request.starts_with(b"POST /v1/chat/completions ") {
+        return None;
+    }
     let name = memchr::memmem::find(request, b"\"bench-")? + b"\"bench-".len();
     let digits: String = request[name..]
         .iter()
