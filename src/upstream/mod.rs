@@ -365,15 +365,18 @@ impl Upstream {
     /// Returns the route on which requests to this upstream are planned. `model`: the engine's name for the model.
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         let learned = self.learned.of(model);
+        let template = match (&options.parser, self.only_listed()) {
+            (Parser::Off, _) => TemplateFacts::UNKNOWN,
+            // Such an engine renders its template whatever the name.
+            (_, Some(only)) if *only != *model => self.learned.of(&only).template,
+            _ => learned.template,
+        };
         Route {
             responses: self.config.responses,
             messages: self.config.messages,
             fallbacks: learned.fallbacks,
             separates_reasoning: learned.separates_reasoning || self.has_reasoning_parser(),
-            template: match options.parser {
-                Parser::Off => TemplateFacts::UNKNOWN,
-                _ => self.template(model),
-            },
+            template,
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -415,12 +418,6 @@ impl Upstream {
             Some([only]) => Some(Arc::clone(only)),
             _ => None,
         }
-    }
-
-    /// Returns what is known of the chat template of a model.
-    fn template(&self, model: &str) -> TemplateFacts {
-        let only = self.only_listed();
-        self.learned.of(only.as_deref().unwrap_or(model)).template
     }
 
     /// Returns what is known of the chat templates of this upstream's models, by the engine's names, and the route that
