@@ -49,7 +49,7 @@ impl Config {
 /// Returns the names of the options that would read text.
 fn readers(options: &Options) -> String {
     let all = [
-        ("parser", options.parser != Parser::Off),
+        ("parser", matches!(options.parser, Parser::Family(_))),
         ("harmony", options.harmony != Harmony::Off),
         ("think.mode", options.think.mode != ThinkMode::Off),
     ];
@@ -125,7 +125,7 @@ mod tests {
             [[auth.key]]
             name = "k"
             hash = "{yes}"
-            wire = {{ parser = "auto" }}
+            wire = {{ parser = "qwen3" }}
             [[auth.key]]
             name = "l"
             hash = "{no}"

@@ -21,6 +21,7 @@ use super::rule::{Constraint, RequestRule, RuleChange};
 use super::template::PromptRoutes;
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, PriorityOrder};
+use crate::wire::{EngineFacts, KeepsSpecial};
 use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {
@@ -30,6 +31,10 @@ pub(super) static ENGINE: Engine = Engine {
         cache_salt: true,
         priority: PriorityOrder::HighFirst,
         limit_taken_off: 2,
+        facts: EngineFacts {
+            keeps_special: KeepsSpecial::Known,
+            ..Capabilities::PLAIN.facts
+        },
         ..Capabilities::PLAIN
     },
     names_models: true,

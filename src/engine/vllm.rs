@@ -21,6 +21,7 @@ use super::{
     TOKENIZE, Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
+use crate::wire::{EngineFacts, KeepsSpecial};
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
@@ -30,6 +31,10 @@ pub(super) static ENGINE: Engine = Engine {
         token_ids: true,
         wants_parser: true,
         priority: PriorityOrder::LowFirst,
+        facts: EngineFacts {
+            keeps_special: KeepsSpecial::ButMistral,
+            ..Capabilities::PLAIN.facts
+        },
         ..Capabilities::PLAIN
     },
     names_models: true,

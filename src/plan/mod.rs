@@ -31,8 +31,11 @@ use crate::wire::encode::{
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
 use crate::wire::tools::Tools;
-use crate::wire::{Api, EngineFacts, Models, Shape, TemplateFacts, TextFormat, Vocabulary};
+use crate::wire::{
+    Api, EngineFacts, Models, OutputConstraints, Shape, TemplateFacts, TextFormat, Vocabulary,
+};
 use bytes::Bytes;
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Destination of a request, reduced to the facts that shape the request body and the reading of the answer.
@@ -105,6 +108,7 @@ impl Route {
             hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
+            keeps_special: self.identity.engine.takes.facts.keeps_special,
             template: self.template,
         }
     }
@@ -300,8 +304,20 @@ fn cut_header(request: &ChatRequest) -> Option<Arc<TextFormat>> {
     is_cut.then(|| Arc::new(TextFormat::gpt_oss()))
 }
 
+/// What the script of a request without tools depends on.
+struct ScriptInputs {
+    options: Arc<Options>,
+    model: String,
+    offer: OutputConstraints<'static>,
+    facts: EngineFacts,
+}
+
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
 fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
+    thread_local! {
+        /// Script of the last request without tools. The next one is mostly alike.
+        static LAST: RefCell<Option<(ScriptInputs, Option<Arc<TextFormat>>)>> = const { RefCell::new(None) };
+    }
     // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
     let hides = request.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
     let facts = EngineFacts {
@@ -309,10 +325,33 @@ fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
         ..route.facts()
     };
     let model = route.model_alias.as_ref().unwrap_or(&request.model);
-    let script = TextFormat::of(&route.options, model, request.offer(), facts)?;
-    Some(Arc::new(
-        script.with_tokens(&route.options, route.vocabulary.as_ref()),
-    ))
+    let (options, offer) = (&route.options, request.offer());
+    if !offer.tools.is_empty() || options.harmony == Harmony::Tokens {
+        let script = TextFormat::of(options, model, offer, facts)?;
+        return Some(Arc::new(
+            script.with_tokens(options, route.vocabulary.as_ref()),
+        ));
+    }
+    let offer = OutputConstraints { tools: "", ..offer };
+    LAST.with_borrow_mut(|last| {
+        let is_alike = |of: &ScriptInputs| {
+            Arc::ptr_eq(&of.options, options)
+                && of.model == *model
+                && (of.offer, of.facts) == (offer, facts)
+        };
+        if let Some((_, script)) = last.as_ref().filter(|(of, _)| is_alike(of)) {
+            return script.clone();
+        }
+        let script = TextFormat::of(options, model, offer, facts).map(Arc::new);
+        let of = ScriptInputs {
+            options: Arc::clone(options),
+            model: model.clone(),
+            offer,
+            facts,
+        };
+        *last = Some((of, script.clone()));
+        script
+    })
 }
 
 /// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
@@ -645,12 +684,7 @@ mod tests {
             ),
             ("sglang", parser("hermes"), tools, tools),
             // The options do not state that the engine lacks a parser.
-            (
-                "vllm",
-                parser("auto"),
-                tools,
-                r#"{"tools":[{"function":{"name":"f"}}],"skip_special_tokens":false}"#,
-            ),
+            ("vllm", parser("auto"), tools, tools),
             ("sglang", parser("kimi_k2"), "{\"n\":1}", "{\"n\":1}"),
             (
                 "sglang",
@@ -666,6 +700,32 @@ mod tests {
             ),
         ] {
             assert_eq!(sent(engine, options, body), expected);
+        }
+    }
+
+    /// Checks where special tokens are requested though only the model's name tells its family.
+    #[test]
+    fn special_tokens_are_requested_where_they_are_accepted() {
+        for (engine, model, is_requested) in [
+            ("vllm", "google/gemma-4-31b", true),
+            ("sglang", "google/gemma-4-31b", true),
+            // These may refuse the field.
+            ("generic", "google/gemma-4-31b", false),
+            ("vllm", "mistralai/Magistral-Small", false),
+            ("sglang", "mistralai/Magistral-Small", true),
+            // The engine keeps them by itself.
+            ("sglang", "openai/gpt-oss-20b", false),
+            ("sglang", "moonshotai/Kimi-K2-Instruct", false),
+            ("sglang", "m", false),
+        ] {
+            let body =
+                format!(r#"{{"model":"{model}","tools":[{{"function":{{"name":"f"}}}}]}}"#).leak();
+            let sent = sent(engine, Options::default(), body);
+            assert_eq!(
+                sent.contains(r#","skip_special_tokens":false}"#),
+                is_requested,
+                "{engine} {model}"
+            );
         }
     }
 

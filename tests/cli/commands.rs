@@ -112,7 +112,7 @@ fn check_warns_of_options_that_read_nothing() {
     let folder = Folder::new();
     for (mode, is_told) in [("native", true), ("chat", false)] {
         let text = format!(
-            "[wire]\nparser = \"auto\"\n[[upstream]]\nname = \"e\"\nurl = \"http://127.0.0.1:8000\"\nresponses = \"{mode}\"\n"
+            "[wire]\nparser = \"qwen3\"\n[[upstream]]\nname = \"e\"\nurl = \"http://127.0.0.1:8000\"\nresponses = \"{mode}\"\n"
         );
         let shown = said(&["check", "--config", &folder.file("samewire.toml", &text)]);
         let is_found = shown.contains("# parser: no effect on Responses of upstream \"e\"");

@@ -837,6 +837,8 @@ fn what_is_changed_is_explained() {
             version,
             "--request",
             &request,
+            "--set",
+            "parser=off",
         ];
         let (code, out, told) = run(&mut rewrite(&plain), input.as_bytes());
         assert_eq!((code, told.as_str()), (0, ""));
@@ -1044,11 +1046,12 @@ fn the_verdict_names_what_would_help() {
 #[test]
 fn programs_read_explanations_as_json() {
     let input = text_of("vllm/text-length/upstream.sse");
+    let unparsed = ["--set", "parser=off"];
     let (code, out, told) = run(
-        &mut rewrite(&["--explain", "--format", "json"]),
+        rewrite(&unparsed).args(["--explain", "--format", "json"]),
         input.as_bytes(),
     );
-    let (_, plain, _) = run(&mut rewrite(&[]), input.as_bytes());
+    let (_, plain, _) = run(&mut rewrite(&unparsed), input.as_bytes());
     assert_eq!((code, out), (0, plain));
     let lines: Vec<Value> = told
         .lines()

@@ -27,6 +27,7 @@ fn of_chat(case: &Case, stream: bool, options: &str) -> Case {
         options,
         ..case.clone()
     }
+    .unparsed()
 }
 
 fn chats() -> impl Iterator<Item = Case> {

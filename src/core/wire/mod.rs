@@ -57,6 +57,7 @@ pub use normalise::AnswerWriter;
 pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{
-    EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread, Vocabulary,
+    EngineFacts, KeepsSpecial, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread,
+    Vocabulary,
 };
 pub use rewriter::{AnswerReader, Rewriter};

@@ -382,9 +382,9 @@ impl Default for Think {
 #[serde(try_from = "String", into = "String")]
 pub enum Parser {
     /// No parser: text passes as the engine sends it.
-    #[default]
     Off,
-    /// Parser chosen for each answer, by the markers found in its text.
+    /// Parser chosen for each answer by the model's chat template, its name, and the markers found in the text.
+    #[default]
     Auto,
     /// Parser of this family of models, by its name.
     Family(String),

@@ -252,7 +252,7 @@ impl AnswerReader {
             adapted,
             ..
         } = self;
-        let parsing = stages.parsing.as_deref();
+        let parsing = stages.parsing.as_ref();
         Summary {
             usage: stages.normaliser.usage(),
             finishes: stages.normaliser.finishes().collect(),

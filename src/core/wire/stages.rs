@@ -27,7 +27,7 @@ pub(super) struct Stages {
     /// Reasoning that may be text; `None` unless the request has switched thinking off.
     held_reasoning: Option<Box<HeldReasoning>>,
     /// Parser of text that the engine may have left unparsed; `None` if nothing is parsed.
-    pub(super) parsing: Option<Box<Parsing>>,
+    pub(super) parsing: Option<Parsing>,
     /// Look at the beginning of a text that nothing parses, unless the client's API has no field for what is in it.
     pub(super) beginning: Option<Beginning>,
     pub(super) normaliser: Normaliser,
@@ -37,7 +37,7 @@ impl Stages {
     /// Creates the stages for an answer of this shape. `items`: the client's API has output items.
     pub(super) fn new(shape: Shape, stamp: Stamp, items: bool) -> Self {
         let reading = ReadOptions::of(&shape);
-        let parsing = Parsing::of(&shape, items).map(Box::new);
+        let parsing = Parsing::of(&shape, items);
         let is_left = parsing.is_none() && shape.client != Api::Completions;
         Self {
             decoder: decoder(shape.upstream, reading),
@@ -61,7 +61,7 @@ impl Stages {
         } = self;
         let next = NormaliserSink { normaliser, to };
         let parsing = ParsingSink {
-            parsing: parsing.as_deref_mut(),
+            parsing: parsing.as_mut(),
             beginning: beginning.as_mut(),
             next,
         };
@@ -83,7 +83,7 @@ impl Stages {
     #[inline]
     pub(super) fn route(&self, choice: u32, field: TextField, spelled: &str) -> Option<TextRoute> {
         self.parsing
-            .as_deref()
+            .as_ref()
             .map_or(Some(TextRoute::Plain), |parsing| {
                 parsing.route(choice, field, spelled)
             })
@@ -114,7 +114,7 @@ impl Stages {
         } = self;
         let next = NormaliserSink { normaliser, to };
         let mut sink = ParsingSink {
-            parsing: parsing.as_deref_mut(),
+            parsing: parsing.as_mut(),
             beginning: beginning.as_mut(),
             next,
         };

@@ -35,7 +35,7 @@ fn running() -> &'static Running {
         let engine = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
             "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nthreads = 1\n\
-             [[upstream]]\nurl = \"http://{}\"\nengine = \"vllm\"\n",
+             wire = {{ parser = \"off\" }}\n[[upstream]]\nurl = \"http://{}\"\nengine = \"vllm\"\n",
             engine.local_addr().expect("an address"),
         );
         let config = Config::read(&text, &[]).unwrap_or_else(|mistakes| panic!("{mistakes}"));

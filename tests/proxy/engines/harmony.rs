@@ -132,7 +132,7 @@ async fn the_engine_is_asked_for_markers_unless_the_client_says_what_it_wants() 
         .await;
     assert_eq!(asked(&world), [true, true]);
     world.end().await;
-    let world = World::start(engine(), Setup::new()).await;
+    let world = World::start(engine(), Setup::new().set("parser=off")).await;
     let whole = object(&world.request(&Request::plain("")).await);
     assert_eq!(whole["choices"][0]["message"]["content"], PIECES.concat());
     assert_eq!(asked(&world), [Value::Null]);

@@ -66,10 +66,10 @@ async fn reasoning_and_calls_come_out_of_the_text() {
     world.end().await;
 }
 
-/// The format of the text is detected with `parser=auto`, and reported once.
+/// The format of the text is detected without a setting, and reported once.
 #[tokio::test]
 async fn what_the_engine_could_have_done_is_said_once() {
-    let world = World::start(engine(), Setup::new().set("parser=auto")).await;
+    let world = World::start(engine(), Setup::new()).await;
     for _ in 0..3 {
         assert_eq!(world.stream(TOOLS).await.text(), canonical());
     }
@@ -254,7 +254,7 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
     let named = r#","tool_choice":{"type":"function","function":{"name":"weather"}}"#;
     for (is_rust, choice, setup) in [
         (false, "", Setup::new()),
-        (false, "", Setup::new().set("parser=auto")),
+        (false, "", Setup::new().set("parser=off")),
         (false, r#","tool_choice":"auto""#, Setup::new()),
         (false, r#","tool_choice":"required""#, Setup::new()),
         (
@@ -390,7 +390,7 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
         ("m", TOOLS),
     ] {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &HARMONY)).await;
-        let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
+        let world = World::start_as(engine, "sglang", Setup::new()).await;
         for stream in [true, false] {
             assert_eq!(
                 ChatContent::of(&world.request(&chat(model, stream, more)).await),
@@ -398,9 +398,10 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
                 "{model} {stream}"
             );
         }
+        // The engine keeps the special tokens by itself.
         for attempt in world.engine.attempts() {
             assert!(
-                attempt.text().contains(r#""skip_special_tokens":false"#),
+                !attempt.text().contains("skip_special_tokens"),
                 "{}",
                 attempt.text()
             );
@@ -428,7 +429,7 @@ async fn what_is_no_harmony_stays_as_it_is() {
         let pieces: Vec<&'static str> = pieces.to_vec();
         let expected = ChatContent::text("", &pieces.concat());
         let engine = Engine::answering(move |attempt: &Attempt| said(attempt, &pieces)).await;
-        let world = World::start(engine, Setup::new().set("parser=auto")).await;
+        let world = World::start(engine, Setup::new()).await;
         for stream in [true, false] {
             assert_eq!(
                 ChatContent::of(&world.request(&chat("m", stream, "")).await),
@@ -447,7 +448,7 @@ async fn what_is_no_harmony_stays_as_it_is() {
             .done()
             .end(),
     );
-    let world = World::start(engine.await, Setup::new().set("parser=auto")).await;
+    let world = World::start(engine.await, Setup::new()).await;
     let told = ChatContent::of(&world.request(&chat("openai/gpt-oss-20b", true, "")).await);
     assert_eq!(told, ChatContent::text("I look.", "One <|channel|>moment."));
     world.end().await;
@@ -463,7 +464,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         "Qwen/Qwen3-4B-Thinking-2507",
     ] {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &THOUGHT)).await;
-        let world = World::start(engine, Setup::new().set("parser=auto")).await;
+        let world = World::start(engine, Setup::new()).await;
         for stream in [true, false] {
             let told = ChatContent::of(&world.request(&chat(model, stream, "")).await);
             assert_eq!(
@@ -476,7 +477,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
     }
     // An answer constrained to a format begins with it, and a model told not to reason begins with its answer.
     let engine = Engine::answering(|attempt: &Attempt| said(attempt, &["{\"a\"", ":1}"])).await;
-    let world = World::start(engine, Setup::new().set("parser=auto")).await;
+    let world = World::start(engine, Setup::new()).await;
     for more in [
         r#","response_format":{"type":"json_object"}"#,
         r#","structured_outputs":{"regex":"a"}"#,
@@ -504,7 +505,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         }
         false => said(attempt, &["At once."]),
     };
-    let world = World::start(Engine::answering(parsed), Setup::new().set("parser=auto")).await;
+    let world = World::start(Engine::answering(parsed), Setup::new()).await;
     let hard = chat("deepseek-ai/DeepSeek-R1", true, r#","user":"think hard""#);
     assert_eq!(
         ChatContent::of(&world.request(&hard).await),
@@ -559,7 +560,7 @@ async fn marks_that_stay_in_the_text_are_told() {
             saying(text, asked.text().contains("\"stream\":true"))
         })
         .await;
-        let world = World::start(engine, Setup::new()).await;
+        let world = World::start(engine, Setup::new().set("parser=off")).await;
         for stream in [true, false] {
             for (path, input) in [
                 (

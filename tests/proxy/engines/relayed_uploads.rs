@@ -517,6 +517,7 @@ async fn engines_of_http2_get_bodies_as_they_come() {
     let nobody = Engine::script(Script::new()).await;
     let setup = Setup::new()
         .config("[health]\ninterval = 600")
+        .set("parser=off")
         .upstream_at(&engine.url(), "http = \"2\"");
     let world = World::start(nobody, setup).await;
     let before = world.samewire.allocated();

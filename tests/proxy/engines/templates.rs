@@ -54,7 +54,7 @@ async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
         PROMPT_ROUTE,
         prompt("<think>\n"),
     );
-    let world = World::start_as(engine, "llamacpp", Setup::new().set("parser=auto")).await;
+    let world = World::start_as(engine, "llamacpp", Setup::new()).await;
     world.samewire.admin_becomes("/readyz", 200).await;
     let answer = expected(&["I ", "look."], &["Hi"]);
     assert_eq!(world.stream("").await.text(), answer);
@@ -109,7 +109,9 @@ async fn a_closed_prompt_is_not_reasoning_whatever_the_family() {
 #[tokio::test]
 async fn no_prompt_is_rendered_where_no_text_is_parsed() {
     let engine = engine(&["Hi"], PROMPT_ROUTE, prompt("<think>\n"));
-    let setup = Setup::new().config("[health]\ninterval = 0.05");
+    let setup = Setup::new()
+        .config("[health]\ninterval = 0.05")
+        .set("parser=off");
     let world = World::start_as(engine, "llamacpp", setup).await;
     world.stream("").await;
     world.engine.wait_probes("/v1/models", 2).await;
@@ -124,7 +126,7 @@ async fn the_prompts_are_rendered_with_the_key_of_a_client() {
     const TOKENIZE: &str = "/v1/tokenize";
     let refusal = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
     let engine = engine(&["I look.</think>Hi"], TOKENIZE, refusal);
-    let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
+    let world = World::start_as(engine, "sglang", Setup::new()).await;
     world.samewire.admin_becomes("/readyz", 200).await;
     assert_eq!(
         probes(&world, TOKENIZE).len(),
@@ -172,7 +174,7 @@ async fn without_the_route_the_names_count() {
     let world = World::start_as(
         engine(&["<think>I look.</think>Hi"], "/none", Script::new()),
         "vllm",
-        Setup::new().set("parser=auto"),
+        Setup::new(),
     )
     .await;
     world.samewire.admin_becomes("/readyz", 200).await;

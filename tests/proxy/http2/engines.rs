@@ -20,8 +20,9 @@ struct H2World {
     world: World,
 }
 
+/// Without a parser, so that no prompt is rendered between the requests.
 fn setup() -> Setup {
-    Setup::new().config(ALONE).config(QUIET)
+    Setup::new().config(ALONE).config(QUIET).set("parser=off")
 }
 
 async fn at(url: &str, setup: Setup, lines: &str) -> World {

@@ -451,7 +451,7 @@ async fn options_that_would_read_its_text_are_warned_of() {
     let again = format!(
         "[[upstream]]\nname = \"e0\"\nurl = \"{}\"\nengine = \"vllm\"\n{}\n[[model]]\nname = \"text\"\nwire = {{ think = {{ mode = \"auto\" }} }}\n",
         world.engine.url(),
-        reads("auto")
+        reads("qwen3")
     );
     world.samewire.reconfigure(&again).await;
     assert_eq!(

@@ -519,7 +519,7 @@ async fn connections_whose_keys_change_serve_again() {
     );
     let (url, count) = key_update_server(trusted.good().server(None), answer, true).await;
     let setup = Setup::new()
-        .args(&["--threads", "1"])
+        .args(&["--threads", "1", "--set", "parser=off"])
         .upstream_at(&url, &trusted.line)
         .allow_errors();
     let world = World::start(engine(), setup).await;

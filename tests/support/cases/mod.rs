@@ -83,6 +83,15 @@ pub enum Cut<'a> {
 }
 
 impl Case {
+    /// Switches the parser of text off, unless the case names one, so that the text stays as the engine sent it.
+    #[must_use]
+    pub fn unparsed(mut self) -> Self {
+        if self.options.get("parser").is_none() {
+            self.options["parser"] = "off".into();
+        }
+        self
+    }
+
     pub fn rewriter(&self, transcript: bool) -> Rewriter {
         self.rewriter_within(4 << 20, transcript)
     }
@@ -265,7 +274,7 @@ impl Case {
         is_cut
             || ["harmony", "think", "parser"]
                 .iter()
-                .any(|option| self.options.get(option).is_some())
+                .any(|option| self.options.get(option).is_some_and(|value| value != "off"))
     }
 
     pub fn streams(&self) -> bool {

@@ -115,12 +115,12 @@ type Said = (String, String, Vec<(String, Value)>);
 
 /// Checks that the message has the content that a chat client gets of the same answer.
 fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
-    let options = &case.options["invalid_event"];
-    let options = if options.is_null() {
-        json!({})
-    } else {
-        json!({ "invalid_event": options })
-    };
+    let mut options = json!({});
+    for key in ["invalid_event", "parser"] {
+        if let Some(value) = case.options.get(key) {
+            options[key] = value.clone();
+        }
+    }
     let request = json!({"model": "m", "stream": false});
     let chat = Case {
         api: Api::Chat,

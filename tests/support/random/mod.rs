@@ -44,4 +44,5 @@ pub fn library_case(case: &slow::Case) -> Case {
         now: case.now,
         ..Case::default()
     }
+    .unparsed()
 }

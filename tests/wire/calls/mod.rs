@@ -7,6 +7,7 @@ mod reported;
 mod runs;
 mod think;
 mod unthinking;
+mod untouched;
 mod written;
 
 use crate::cases::{Case, Cut};

@@ -323,7 +323,9 @@ fn case(input: String, upstream: Api, stream: bool, events: bool) -> Case {
 }
 
 fn run(input: String, upstream: Api, stream: bool, events: bool) -> Answer {
-    let answer = case(input, upstream, stream, events).run(&Cut::Whole);
+    let answer = case(input, upstream, stream, events)
+        .unparsed()
+        .run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer
 }

@@ -10,6 +10,7 @@ use crate::wire::decode::EventSink;
 use crate::wire::event::{
     CallSource, ChunkUsage, Delta, Event, FrameExtras, ItemStage, ToolEntry, ToolKind,
 };
+use crate::wire::held_extras::HeldExtras;
 use crate::wire::rule::Rule;
 
 /// Translates the pieces of one text into deltas and tool entries. The extras are attached to the first delta.
@@ -17,6 +18,8 @@ pub(super) struct PieceEmitter<'a, 'to> {
     pub(super) to: &'to mut dyn EventSink,
     pub(super) choice: u32,
     pub(super) extras: FrameExtras<'a>,
+    /// Extras of an earlier chunk whose text was held.
+    pub(super) waiting: Option<Box<HeldExtras>>,
     pub(super) usage: Option<Box<ChunkUsage>>,
     pub(super) hide_reasoning: bool,
     pub(super) items: bool,
@@ -71,11 +74,56 @@ impl<'a> PieceEmitter<'a, '_> {
     }
 
     fn delta(&mut self, delta: Delta<'_>) {
+        if let Some(waiting) = self.own_waiting() {
+            let usage = self.usage.clone();
+            let extras = FrameExtras {
+                usage,
+                ..waiting.lend()
+            };
+            self.has_emitted = true;
+            self.to.delta(self.choice, delta, extras);
+            return;
+        }
         let extras = self.take_extras();
         self.extras = self.to.delta(self.choice, delta, extras);
     }
 
+    /// Returns the waiting extras if the next frame carries them. Where the chunk has extras itself, they get a frame of
+    /// their own.
+    fn own_waiting(&mut self) -> Option<Box<HeldExtras>> {
+        if !self.extras.is_empty() {
+            self.release_waiting();
+        }
+        self.waiting.take()
+    }
+
+    /// Emits the waiting extras alone.
+    pub(super) fn release_waiting(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            self.to.delta(self.choice, Delta::Bare, waiting.lend());
+        }
+    }
+
+    /// Holds the extras of a chunk that gave no piece: they wait for its text. The choice exists for the client even so.
+    pub(super) fn wait(&mut self) -> Option<Box<HeldExtras>> {
+        let mut extras = std::mem::take(&mut self.extras);
+        let usage = extras.usage.clone();
+        let role = FrameExtras {
+            usage,
+            logprobs: extras.logprobs.take(),
+            tokens_read: extras.tokens_read,
+            ..FrameExtras::default()
+        };
+        self.extras = self.to.delta(self.choice, Delta::Role, role);
+        if extras.is_empty() {
+            return self.waiting.take();
+        }
+        self.release_waiting();
+        Some(Box::new(HeldExtras::of(extras)))
+    }
+
     fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
+        self.release_waiting();
         let extras = self.take_extras();
         let (name, id, args) = (
             name.map(Text::plain),

@@ -139,6 +139,11 @@ impl Harmony {
         }
     }
 
+    /// Takes out the calls that the answer may have, for another parser.
+    pub(super) fn take_calls(&mut self) -> HarmonyCalls {
+        std::mem::take(&mut self.calls)
+    }
+
     /// Parses the next text and emits what is certain; a possible marker or header at its end stays buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();

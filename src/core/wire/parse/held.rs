@@ -9,6 +9,8 @@ pub(super) struct Held {
     text: String,
     /// True if the text is white space, and more of it decides nothing either.
     waits: bool,
+    /// Number of bytes that were held when the text was last taken out.
+    taken: usize,
 }
 
 impl Held {
@@ -35,7 +37,15 @@ impl Held {
     /// Takes the text out, to parse it.
     pub(super) fn take(&mut self) -> String {
         self.waits = false;
+        self.taken = self.text.len();
         std::mem::take(&mut self.text)
+    }
+
+    /// Returns the length of the white space at the beginning of a text that came before the newest piece. It is emitted
+    /// alone, as it came.
+    pub(super) fn take_blank(&mut self, text: &str) -> usize {
+        let blank = text.len() - text.trim_start().len();
+        std::mem::take(&mut self.taken).min(blank)
     }
 
     /// Holds what a parser has left of a text. `ignores_blank`: white space alone decides nothing at this place.

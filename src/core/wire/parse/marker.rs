@@ -1,11 +1,65 @@
 //! Search for markers in text that may be cut anywhere, also within a marker.
 
+use std::borrow::Cow;
+
 /// Set of markers to search for. Each is identified by its index.
 #[derive(Debug, Default)]
 pub(super) struct Markers {
-    all: Box<[Box<str>]>,
-    /// Distinct first bytes of the markers, so that the search can skip ahead with `memchr`.
-    firsts: Box<[u8]>,
+    all: Box<[Cow<'static, str>]>,
+    firsts: FirstBytes,
+}
+
+/// Distinct first bytes of some markers, so that the search can skip ahead with `memchr`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FirstBytes {
+    /// The first three of them.
+    few: [u8; 3],
+    count: usize,
+    /// All of them, one bit each.
+    all: [u64; 4],
+}
+
+impl FirstBytes {
+    /// Adds the first bytes of these markers; empty ones have none.
+    #[must_use]
+    pub(super) fn with<'m>(mut self, markers: impl IntoIterator<Item = &'m str>) -> Self {
+        let bytes = markers
+            .into_iter()
+            .filter_map(|marker| marker.bytes().next());
+        bytes.for_each(|byte| self.add(byte));
+        self
+    }
+
+    fn add(&mut self, byte: u8) {
+        if self.contains(byte) {
+            return;
+        }
+        if let Some(word) = self.all.get_mut(usize::from(byte / 64)) {
+            *word |= 1 << (byte % 64);
+        }
+        if let Some(free) = self.few.get_mut(self.count) {
+            *free = byte;
+        }
+        self.count += 1;
+    }
+
+    /// Returns true if a marker begins with this byte.
+    pub(super) fn contains(&self, byte: u8) -> bool {
+        let word = self.all.get(usize::from(byte / 64));
+        word.is_some_and(|word| word & 1 << (byte % 64) != 0)
+    }
+
+    /// Returns the place of the first such byte in a text.
+    pub(super) fn find(&self, text: &[u8]) -> Option<usize> {
+        let [one, two, three] = self.few;
+        match self.count {
+            0 => None,
+            1 => memchr::memchr(one, text),
+            2 => memchr::memchr2(one, two, text),
+            3 => memchr::memchr3(one, two, three, text),
+            _ => text.iter().position(|byte| self.contains(*byte)),
+        }
+    }
 }
 
 /// Result of a search for markers in a text.
@@ -31,18 +85,10 @@ impl MarkerMatch {
 
 impl Markers {
     /// Creates the set. Empty markers never match, but keep their index.
-    pub(super) fn new<'m>(all: impl IntoIterator<Item = &'m str>) -> Self {
-        let all: Box<[Box<str>]> = all.into_iter().map(Into::into).collect();
-        let mut firsts: Vec<u8> = all
-            .iter()
-            .filter_map(|marker| marker.bytes().next())
-            .collect();
-        firsts.sort_unstable();
-        firsts.dedup();
-        Self {
-            all,
-            firsts: firsts.into(),
-        }
+    pub(super) fn new<M: Into<Cow<'static, str>>>(all: impl IntoIterator<Item = M>) -> Self {
+        let all: Box<[Cow<'static, str>]> = all.into_iter().map(Into::into).collect();
+        let firsts = FirstBytes::default().with(all.iter().map(AsRef::as_ref));
+        Self { all, firsts }
     }
 
     /// Returns true if a marker begins with white space.
@@ -100,19 +146,13 @@ impl Markers {
     pub(super) fn at_boundary(&self, text: &str, place: usize) -> Option<MarkerMatch> {
         let first = *text.as_bytes().get(place)?;
         self.firsts
-            .contains(&first)
+            .contains(first)
             .then(|| self.match_at_start(text.get(place..).unwrap_or("")))
     }
 
     fn next(&self, text: &str, from: usize) -> Option<usize> {
         let rest = text.as_bytes().get(from..)?;
-        let found = match *self.firsts {
-            [one] => memchr::memchr(one, rest),
-            [one, two] => memchr::memchr2(one, two, rest),
-            [one, two, three] => memchr::memchr3(one, two, three, rest),
-            _ => rest.iter().position(|byte| self.firsts.contains(byte)),
-        };
-        found.map(|at| from + at)
+        self.firsts.find(rest).map(|at| from + at)
     }
 }
 

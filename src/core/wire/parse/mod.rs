@@ -36,6 +36,7 @@ use super::decode::EventSink;
 use super::event::{
     CallSource, Delta, Event, Finish, FrameExtras, Logprobs, Reason, TokenLogprob, ToolEntry,
 };
+use super::held_extras::HeldExtras;
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
@@ -44,7 +45,7 @@ pub use facts::TemplateFacts;
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
 use reasoning::EngineReasoning;
-pub use script::{EngineFacts, OutputConstraints, TextFormat};
+pub use script::{EngineFacts, KeepsSpecial, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
 use tokens::Tokens;
@@ -87,7 +88,12 @@ type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
 #[derive(Debug)]
 pub(super) struct Parsing {
     script: Arc<TextFormat>,
-    choices: Vec<Choice>,
+    /// Parser state of each choice whose text has to be parsed.
+    choices: Vec<Option<Box<Choice>>>,
+    /// Choices that have had content and no parser yet, one bit for each of the first 64.
+    begun: u64,
+    /// What is known of the next text of a choice, which is whole.
+    expected: Option<(u32, WholeText)>,
     /// Number of choices requested; deltas of a higher index are not parsed.
     max_choices: usize,
     /// True if the client's API has output items (Responses), so that each Harmony message becomes an item of its
@@ -116,6 +122,15 @@ pub(super) enum TextRoute {
     Reasoning,
 }
 
+/// What is known of a whole text before it is parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WholeText {
+    /// It is the model's entire output, and generation ended by itself.
+    Only,
+    /// A limit has cut it.
+    Cut,
+}
+
 /// Field of the delta that a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextField {
@@ -128,6 +143,8 @@ pub(super) enum TextField {
 struct Choice {
     reader: Reader,
     reasoning: EngineReasoning,
+    /// Extras of a chunk whose text is held: they go out with it.
+    waiting: Option<Box<HeldExtras>>,
     /// True while the last call has neither arguments nor an end.
     is_bare: bool,
 }
@@ -194,6 +211,8 @@ impl Parsing {
         shape.text_format().map(|script| Self {
             script: Arc::clone(script),
             choices: Vec::new(),
+            begun: 0,
+            expected: None,
             max_choices: shape.choices as usize,
             items,
             hide_reasoning: shape.hide_reasoning,
@@ -213,12 +232,20 @@ impl Parsing {
     /// as written in JSON, escapes included; `field` is the one in which the engine sent it.
     pub(super) fn route(&self, choice: u32, field: TextField, spelled: &str) -> Option<TextRoute> {
         // The search for markers works on unescaped text, and an escape may stand for any part of a marker.
-        if memchr::memchr(b'\\', spelled.as_bytes()).is_some() {
+        if memchr::memchr(b'\\', spelled.as_bytes()).is_some()
+            && !self.script.has_no_marker(spelled)
+        {
             return None;
         }
-        let Choice {
+        let Some(Choice {
             reader, reasoning, ..
-        } = self.choices.get(choice as usize)?;
+        }) = self.choices.get(choice as usize).and_then(Option::as_deref)
+        else {
+            let passes = field == TextField::Content
+                && self.has_begun(choice as usize)
+                && self.script.passes(spelled, false);
+            return passes.then_some(TextRoute::Content);
+        };
         match (reader, field, reasoning) {
             (Reader::Off, ..) => Some(TextRoute::Plain),
             (_, TextField::Reasoning, EngineReasoning::Reading(reading)) => {
@@ -291,6 +318,7 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         let at = choice as usize;
         let extras = match &delta {
+            Delta::Content(text) if self.passes_unread(at, text) => extras,
             Delta::Content(text) => {
                 let extras = match text.is_empty() {
                     true => extras,
@@ -304,7 +332,7 @@ impl Parsing {
             Delta::Reasoning(text) => {
                 self.found.engine_sent_reasoning = true;
                 let extras = self.begin_reasoning(at, extras, to);
-                match self.choices.get_mut(at).map(|choice| &mut choice.reasoning) {
+                match self.choice(at).map(|choice| &mut choice.reasoning) {
                     Some(EngineReasoning::Reading(_)) => {
                         return self.read_reasoning(at, text, extras, to);
                     }
@@ -335,14 +363,15 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         self.reader(choice);
-        let known = self.choices.get(choice).map(|choice| &choice.reasoning);
+        let known = self.choice(choice).map(|choice| &choice.reasoning);
         let Some(&EngineReasoning::Unseen { is_late }) = known else {
             return extras;
         };
         let extras = self.leave_reasoning(choice, extras, to, TextParser::leave_reasoning);
         let calls = self.script.trailing_calls().filter(|_| !is_late);
-        if let Some(choice) = self.choices.get_mut(choice) {
-            let calls = calls.filter(|_| matches!(choice.reader, Reader::Text(_)));
+        if let Some(choice) = self.choice(choice) {
+            let calls =
+                calls.filter(|_| matches!(choice.reader, Reader::Text(_) | Reader::Undecided(_)));
             choice.reasoning = calls.map_or(EngineReasoning::Past, |calls| {
                 EngineReasoning::Reading(Box::new(calls))
             });
@@ -377,7 +406,7 @@ impl Parsing {
         if follows {
             self.reader(choice);
         }
-        let Some(known) = self.choices.get_mut(choice) else {
+        let Some(known) = self.choice(choice) else {
             return extras;
         };
         if let EngineReasoning::Unseen { is_late } = &mut known.reasoning {
@@ -408,56 +437,66 @@ impl Parsing {
     /// Announces that the next text of a choice is the model's entire output and that generation ended by itself (no
     /// other field in the message, finish reason `stop`).
     pub(super) fn only_text(&mut self, choice: u32) {
-        if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
-            self.reader(choice as usize)
-        {
-            reader.expect_only_text();
-        }
+        self.expected = Some((choice, WholeText::Only));
     }
 
     /// Announces that the next text of a choice, which is whole, was cut by a limit.
     pub(super) fn cut_text(&mut self, choice: u32) {
-        if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
-            self.reader(choice as usize)
-        {
-            reader.expect_cut_text();
+        self.expected = Some((choice, WholeText::Cut));
+    }
+
+    /// Returns true if content of a choice has passed without a parser.
+    fn has_begun(&self, choice: usize) -> bool {
+        choice < u64::BITS as usize && self.begun & (1 << choice) != 0
+    }
+
+    /// Returns true if a text of a choice without a parser is content, and notes it.
+    fn passes_unread(&mut self, choice: usize, text: &Text<'_>) -> bool {
+        let is_new =
+            choice < self.max_choices.min(u64::BITS as usize) && self.choice(choice).is_none();
+        let passes = is_new
+            && self.script.passes(
+                &text.decoded(),
+                !self.has_begun(choice) && !self.continues_text,
+            );
+        if passes {
+            self.begun |= 1 << choice;
         }
+        passes
     }
 
     /// Returns the reader of a choice and creates it if needed; `None` if the index exceeds the number of choices
     /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
-        if choice < self.max_choices && choice >= self.choices.len() {
-            let Self {
-                script,
-                items,
-                continues_text,
-                ..
-            } = self;
-            let new = || {
-                let mut reader = script.reader(*items);
-                if *continues_text
-                    && let Reader::Text(text) | Reader::Undecided(Undecided { text, .. }) =
-                        &mut reader
-                {
-                    text.expect_answer();
-                }
-                Choice {
-                    reader,
-                    reasoning: EngineReasoning::Unseen { is_late: false },
-                    is_bare: false,
-                }
-            };
-            self.choices.resize_with(choice + 1, new);
+        if choice < self.max_choices && self.choice(choice).is_none() {
+            let has_begun = self.has_begun(choice);
+            let mut reader = self.script.reader(self.items, has_begun);
+            if self.continues_text
+                && let Reader::Text(text) | Reader::Undecided(Undecided { text, .. }) = &mut reader
+            {
+                text.expect_answer();
+            }
+            if choice >= self.choices.len() {
+                self.choices.resize_with(choice + 1, || None);
+            }
+            *self.choices.get_mut(choice)? = Some(Box::new(Choice {
+                reader,
+                reasoning: EngineReasoning::Unseen { is_late: has_begun },
+                waiting: None,
+                is_bare: false,
+            }));
         }
         self.existing_reader(choice)
     }
 
     /// Returns the reader of a choice that has been created before, else `None`.
     fn existing_reader(&mut self, choice: usize) -> Option<&mut Reader> {
-        self.choices
-            .get_mut(choice)
-            .map(|choice| &mut choice.reader)
+        self.choice(choice).map(|choice| &mut choice.reader)
+    }
+
+    /// Returns the state of a choice that has come, else `None`.
+    fn choice(&mut self, choice: usize) -> Option<&mut Choice> {
+        self.choices.get_mut(choice)?.as_deref_mut()
     }
 
     /// Queues the token ids of a chunk without text until content or the end of the choice arrives.
@@ -498,18 +537,17 @@ impl Parsing {
         to: &mut dyn EventSink,
         leave: fn(&mut TextParser, Emit<'_>),
     ) -> FrameExtras<'a> {
-        let reads_on = matches!(
-            self.reader(choice),
-            Some(Reader::Text(_) | Reader::Undecided(_))
-        );
-        if !reads_on || !self.script.finds_calls() {
+        let finds_calls = self.script.finds_calls();
+        let reads_on = match self.reader(choice) {
+            Some(Reader::Undecided(_)) => true,
+            Some(Reader::Text(_) | Reader::Harmony(..)) => finds_calls,
+            Some(Reader::Off) | None => false,
+        };
+        if !reads_on {
             return self.turn_off(choice, extras, to);
         }
         let extras = self.release(choice, extras, to, |choice, emit| {
-            choice.reader.settle(emit);
-            if let Reader::Text(text) = &mut choice.reader {
-                leave(text, emit);
-            }
+            choice.reader.leave_reasoning(emit, leave);
         });
         self.break_off(choice, extras, to)
     }
@@ -543,8 +581,12 @@ impl Parsing {
             });
         }
         if self.whole
+            && let known = self
+                .expected
+                .take()
+                .filter(|(of, _)| *of as usize == choice)
             && let Some(Reader::Text(reader)) = self.existing_reader(choice)
-            && reader.prepare_whole(&text)
+            && reader.prepare_whole(&text, known.map(|(_, known)| known))
         {
             to.count_rule(Rule::ReasoningPromoted);
         }
@@ -552,7 +594,7 @@ impl Parsing {
             Some(Logprobs::Tokens {
                 content: Some(tokens),
                 refusal: None,
-            }) if concatenate_to(&tokens, &text) => tokens,
+            }) if concatenate_to(&tokens, &text) && !self.passes(choice, &text) => tokens,
             logprobs => {
                 return self.read_piece(choice, &text, FrameExtras { logprobs, ..extras }, to);
             }
@@ -583,6 +625,14 @@ impl Parsing {
         extras
     }
 
+    /// Returns true if a text passes unchanged, all of it as content or as reasoning.
+    fn passes(&mut self, choice: usize, text: &str) -> bool {
+        match self.existing_reader(choice) {
+            Some(Reader::Text(reader)) => reader.whole_route(text).is_some(),
+            _ => false,
+        }
+    }
+
     fn read_piece<'a>(
         &mut self,
         choice: usize,
@@ -604,14 +654,13 @@ impl Parsing {
         read: impl FnOnce(&mut Choice, Emit<'_>),
     ) -> FrameExtras<'a> {
         let mut emitter = self.emitter(choice, extras, to);
-        if let Some(choice) = self.choices.get_mut(choice) {
+        if let Some(choice) = self.choices.get_mut(choice).and_then(Option::as_deref_mut) {
             read(choice, &mut |piece| emitter.say(piece));
             choice.is_bare = emitter.is_bare;
-        }
-        if !emitter.has_emitted {
-            // The choice has to exist for the client, even if its text produces no piece.
-            let extras = std::mem::take(&mut emitter.extras);
-            emitter.extras = emitter.to.delta(emitter.choice, Delta::Role, extras);
+            choice.waiting = match emitter.has_emitted {
+                true => emitter.waiting.take(),
+                false => emitter.wait(),
+            };
         }
         self.found = emitter.found;
         emitter.extras
@@ -625,6 +674,9 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
+        if self.choice(choice).is_none() {
+            return extras;
+        }
         let extras = self.end_reasoning(choice, !complete, extras, to);
         let extras = self.release(choice, extras, to, |choice, emit| {
             choice.reader.end(complete, emit);
@@ -642,7 +694,7 @@ impl Parsing {
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
         let breaks_off =
             |choice: &Choice| choice.is_bare && matches!(choice.reader, Reader::Text(_));
-        if self.choices.get(choice).is_some_and(breaks_off) {
+        if self.choice(choice).is_some_and(|choice| breaks_off(choice)) {
             // An open object says so.
             return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
         }
@@ -667,8 +719,9 @@ impl Parsing {
             },
             to,
         );
-        if let Some(choice) = self.choices.get_mut(choice) {
+        if let Some(choice) = self.choices.get_mut(choice).and_then(Option::as_deref_mut) {
             release(choice, &mut |piece| emitter.say(piece));
+            emitter.release_waiting();
             choice.is_bare = emitter.is_bare;
         }
         self.found = emitter.found;
@@ -676,16 +729,20 @@ impl Parsing {
     }
 
     fn emitter<'a, 'to>(
-        &self,
+        &mut self,
         choice: usize,
         extras: FrameExtras<'a>,
         to: &'to mut dyn EventSink,
     ) -> PieceEmitter<'a, 'to> {
+        let known = self.choice(choice);
+        let is_bare = known.as_ref().is_some_and(|choice| choice.is_bare);
+        let waiting = known.and_then(|choice| choice.waiting.take());
         PieceEmitter {
             to,
             choice: u32::try_from(choice).unwrap_or(u32::MAX),
             usage: extras.usage.clone(),
             extras,
+            waiting,
             hide_reasoning: self.hide_reasoning,
             items: self.items,
             found: self.found,
@@ -694,10 +751,7 @@ impl Parsing {
                 true => CallSource::WholeText,
                 false => CallSource::Text,
             },
-            is_bare: self
-                .choices
-                .get(choice)
-                .is_some_and(|choice| choice.is_bare),
+            is_bare,
             has_emitted: false,
         }
     }
@@ -732,6 +786,27 @@ impl Reader {
             if !held.is_empty() {
                 self.read(&held, emit);
             }
+        }
+    }
+
+    /// Stops looking for reasoning. Calls are looked for, and what follows may be Harmony if it begins so. `leave` ends what
+    /// the parser of text holds.
+    fn leave_reasoning(&mut self, emit: Emit<'_>, leave: fn(&mut TextParser, Emit<'_>)) {
+        if let Self::Harmony(reader, tokens) = self {
+            *tokens = None;
+            reader.end(true, emit);
+            let calls = reader.take_calls();
+            *self = Self::Undecided(Undecided {
+                text: Box::default(),
+                calls,
+                held: String::new(),
+            });
+        }
+        if !matches!(self, Self::Undecided(undecided) if undecided.held.is_empty()) {
+            self.settle(emit);
+        }
+        if let Self::Text(text) | Self::Undecided(Undecided { text, .. }) = self {
+            leave(text, emit);
         }
     }
 
@@ -784,7 +859,7 @@ mod tests {
         };
         TextFormat::of(&options, "", offer, EngineFacts::default())
             .unwrap()
-            .reader(false)
+            .reader(false, false)
     }
 
     /// Adds a piece: reasoning in `(…)`, content as it is, a call's name in `[…]` and its arguments after it.

@@ -6,21 +6,27 @@ use super::facts::{PromptEnd, TemplateFacts};
 use super::families::{GPT_OSS, UNKNOWN};
 use super::family::{BlockOpening, Family, Special, Tags};
 use super::harmony::{Harmony, HarmonyCalls};
+use super::marker::FirstBytes;
 use super::names;
 use super::reasoning::TrailingCalls;
 use super::text::TextParser;
-use super::think::Think;
+use super::think::{Think, ThinkFormat};
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
 use super::{Reader, Undecided};
-use crate::json::Members;
+use crate::json::{Members, Text};
 use crate::wire::options::{self, Options, Parser, RepairArguments, ThinkMode};
 use crate::wire::tools::Tools;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// Tools of requests that have none.
+static NO_TOOLS: LazyLock<Arc<Tools>> = LazyLock::new(Arc::default);
+/// Tag that models of all families may write; Harmony begins with the same byte.
+const PLAIN_TAG: &str = "<think>";
 
 /// Tools and output constraints of a request, which decide what the model may write besides plain text.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputConstraints<'a> {
     /// `tools` of a chat request, as JSON; empty if there are none.
     pub tools: &'a str,
@@ -46,8 +52,23 @@ pub struct EngineFacts {
     pub leaves_calls: bool,
     /// True if an effort switches thinking on.
     pub effort_thinks: bool,
+    /// Models for which the engine is known to accept `skip_special_tokens: false`.
+    pub keeps_special: KeepsSpecial,
     /// Facts about the chat template.
     pub template: TemplateFacts,
+}
+
+/// Models for which an engine is known to accept `skip_special_tokens: false`, and to need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepsSpecial {
+    /// None: the engine may refuse the field.
+    #[default]
+    Never,
+    /// Models of a known family other than Mistral's, whose own tokenizer refuses the field. vLLM to 0.7 ends then
+    /// (vllm-project/vllm#14094).
+    ButMistral,
+    /// Models of a known family.
+    Known,
 }
 
 impl OutputConstraints<'_> {
@@ -80,7 +101,7 @@ pub struct TextFormat {
     harmony: bool,
     /// Vocabulary of the token ids, present if these decide what is a marker.
     vocabulary: Option<Arc<Vocabulary>>,
-    think: options::Think,
+    think: ThinkFormat,
     /// True if, in a complete text, an end tag without a start tag ends reasoning.
     unopened: bool,
     /// True if only the model's name suggests that the template opens the block.
@@ -90,8 +111,13 @@ pub struct TextFormat {
     /// Start and end marker of the answer; empty if the family has none.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
-    /// Ends of blocks, calls and turns that the model may leave where they end nothing.
-    stray_ends: Arc<StrayEnds>,
+    /// Ends of turns, and the end of reasoning, that the model may leave where they end nothing.
+    turns: &'static [&'static str],
+    close: &'static str,
+    /// First bytes of all markers, and of calls without one.
+    firsts: FirstBytes,
+    /// True if a text without any of them is content wherever it is.
+    passes_plain: bool,
     tools: Arc<Tools>,
     /// Repair of arguments in Harmony's calls that are no JSON.
     repair: RepairArguments,
@@ -137,29 +163,30 @@ impl TextFormat {
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
             Parser::Off => {
                 return Some(Self {
-                    think: options.think.clone(),
+                    think: (&options.think).into(),
                     ..Self::default()
                 });
             }
             Parser::Auto => (own_family, true),
         };
-        if family.harmony {
+        // Tags of the configuration count more than a name.
+        if family.harmony && !(auto && options.think.mode != ThinkMode::Off) {
             return harmony(auto.then_some(family), left(family));
         }
         let tools = Tools::read(offer.tools);
         // The configuration knows better than the template, and the template better than the name.
         let is_named = matches!(options.parser, Parser::Family(_));
         let of_calls = taught.filter(|_| !is_named).unwrap_or(family);
-        let mut calls = if tools.is_empty() {
-            Vec::new()
-        } else {
-            of_calls.calls.to_vec()
-        };
-        if offer.required && !tools.is_empty() {
-            calls.push(&REQUIRED);
+        let mut calls = Vec::new();
+        if !tools.is_empty() {
+            calls.extend(of_calls.calls);
+            calls.extend(offer.required.then_some(&REQUIRED));
         }
-        let special = family.special == Special::All
-            || of_calls.special != Special::None && !tools.is_empty();
+        // An engine that has accepted tools keeps the tokens of their calls by itself.
+        let special = match family.special == Special::All {
+            true => !auto || keeps_special(engine, family),
+            false => !auto && of_calls.special != Special::None && !tools.is_empty(),
+        };
         let opening = match family.serves_several && own_family.shares_parser(family) {
             true => own_family.think.opened,
             false => family.think.opened,
@@ -177,22 +204,48 @@ impl TextFormat {
         let tells = engine.tells_reasoning || auto && engine.hides_reasoning;
         let is_free = !tells && !offer.constrained && !offer.required;
         let sure = is_free || !auto && block.is_guess;
+        let think = think(&options.think, block.tags, sure && block.is_open);
         Some(Self {
             harmony: false,
             vocabulary: None,
-            think: think(&options.think, block.tags, sure && block.is_open),
+            firsts: first_bytes(&think, family, &calls),
+            passes_plain: think.mode != ThinkMode::Forced && family.answer.0.is_empty(),
+            think,
             assumed: auto && block.is_guess && options.think.mode == ThinkMode::Off,
             is_family_think: options.think.mode == ThinkMode::Off,
             unopened: block.may_be_open,
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
-            stray_ends: Arc::new(StrayEnds::of(family.turns, block.tags.end, &calls)),
+            turns: family.turns,
+            close: block.tags.end,
             calls,
-            tools: Arc::new(tools),
+            tools: match tools.is_empty() {
+                true => Arc::clone(&NO_TOOLS),
+                false => Arc::new(tools),
+            },
             repair: options.repair_arguments,
             special,
             guessed_family: auto.then_some(family),
         })
+    }
+
+    /// Returns true if a text is content without being parsed: it has not even the first byte of a marker. `begins`: it is
+    /// the beginning of an answer, where white space waits for what follows.
+    pub(super) fn passes(&self, text: &str, begins: bool) -> bool {
+        self.passes_plain
+            && self.firsts.find(text.as_bytes()).is_none()
+            && !(begins && text.trim_start().is_empty())
+    }
+
+    /// Returns true if no marker begins in a text in JSON spelling, whatever its escapes stand for, so that it can be searched
+    /// as it is spelled.
+    pub(super) fn has_no_marker(&self, spelled: &str) -> bool {
+        let mut is_free = !self.harmony && self.answer.0.is_empty();
+        Text::json(spelled).each_character(|sign| {
+            let first = sign.encode_utf8(&mut [0; 4]).bytes().next();
+            is_free &= !first.is_some_and(|first| self.firsts.contains(first));
+        });
+        is_free
     }
 
     /// Returns the description of an answer of gpt-oss.
@@ -204,7 +257,8 @@ impl TextFormat {
     fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
         Self {
             harmony: true,
-            special: true,
+            // Engines that know a gpt-oss keep its special tokens by themselves.
+            special: found.is_none(),
             guessed_family: found,
             refused_family: left,
             ..Self::default()
@@ -239,7 +293,7 @@ impl TextFormat {
 
     /// Returns true if calls are looked for in the text.
     pub(super) fn finds_calls(&self) -> bool {
-        !self.calls.is_empty()
+        !self.calls.is_empty() || self.harmony && !self.tools.is_empty()
     }
 
     /// Returns true if calls that the engine refuses to parse can be parsed here, so that the request
@@ -261,12 +315,13 @@ impl TextFormat {
     /// Creates the parser for calls at the end of the engine's own reasoning; `None` if calls are not looked for.
     pub(super) fn trailing_calls(&self) -> Option<TrailingCalls> {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        let calls = Calls::of(&starts, &Arc::default())?;
-        Some(TrailingCalls::new(calls.amid_text()))
+        let mut calls = Calls::of(&starts, StrayEnds::default())?;
+        calls.follow_content();
+        Some(TrailingCalls::new(calls))
     }
 
-    /// Creates the reader of a choice. `items`: the client's API has output items.
-    pub(super) fn reader(&self, items: bool) -> Reader {
+    /// Creates the reader of a choice. `items`: the client's API has output items. `has_begun`: content precedes its text.
+    pub(super) fn reader(&self, items: bool, has_begun: bool) -> Reader {
         let calls = HarmonyCalls {
             items,
             tools: Arc::clone(&self.tools),
@@ -277,12 +332,16 @@ impl TextFormat {
             return Reader::Harmony(Box::new(Harmony::new(calls)), tokens);
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        let text = Box::new(TextParser::new(
+        let mut text = Box::new(TextParser::new(
             Think::of(&self.think, self.unopened, &starts, self.is_family_think)
                 .map(|think| think.assumed(self.assumed)),
             AnswerMarkers::of(self.answer, &starts),
-            Calls::of(&starts, &self.stray_ends),
+            Calls::of(&starts, StrayEnds::of(self.turns, self.close, &self.calls)),
         ));
+        if has_begun {
+            text.follow_content();
+            return Reader::Text(text);
+        }
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.guessed_family {
             Some(_) => Reader::Undecided(Undecided {
@@ -293,6 +352,24 @@ impl TextFormat {
             None => Reader::Text(text),
         }
     }
+}
+
+/// Returns true if the engine is known to accept `skip_special_tokens: false` for a model of this family.
+fn keeps_special(engine: EngineFacts, family: &Family) -> bool {
+    let is_accepted = match engine.keeps_special {
+        KeepsSpecial::Never => false,
+        KeepsSpecial::ButMistral => family.name() != Some("mistral"),
+        KeepsSpecial::Known => true,
+    };
+    is_accepted && names::is_known(family)
+}
+
+/// Returns the first bytes of all markers of these tags, this family and these calls, and of calls without one.
+fn first_bytes(think: &ThinkFormat, family: &Family, calls: &[&'static Format]) -> FirstBytes {
+    FirstBytes::default()
+        .with([PLAIN_TAG, &think.start, &think.end, &think.tool_start])
+        .with(family.turns.iter().copied())
+        .with(calls.iter().flat_map(|format| format.beginnings()))
 }
 
 /// Block of reasoning in which an answer may begin, because the chat template has opened it.
@@ -340,23 +417,25 @@ impl Block {
     }
 }
 
-/// Returns the reasoning options: those of the configuration if set, else those with these tags. `opened`: the
-/// template is known to have opened the block.
-fn think(option: &options::Think, tags: &Tags, opened: bool) -> options::Think {
-    let mut think = option.clone();
-    if think.mode != ThinkMode::Off {
-        return think;
+/// Returns where reasoning is: as the configuration says if it does, else between these tags. `opened`: the template is
+/// known to have opened the block.
+fn think(option: &options::Think, tags: &'static Tags, opened: bool) -> ThinkFormat {
+    if option.mode != ThinkMode::Off {
+        return option.into();
     }
-    // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
-    // the template has opened has no start tag in the text.
-    think.mode = if opened {
-        ThinkMode::Forced
-    } else {
-        ThinkMode::Auto
-    };
-    tags.start.clone_into(&mut think.start);
-    tags.end.clone_into(&mut think.end);
-    think
+    ThinkFormat {
+        // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
+        // the template has opened has no start tag in the text.
+        mode: if opened {
+            ThinkMode::Forced
+        } else {
+            ThinkMode::Auto
+        },
+        start: tags.start.into(),
+        end: tags.end.into(),
+        trim: option.trim,
+        tool_start: option.tool_start.clone().into(),
+    }
 }
 
 #[cfg(test)]

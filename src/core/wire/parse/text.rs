@@ -4,7 +4,7 @@
 use super::calls::Calls;
 use super::think::Think;
 use super::wrapper::AnswerMarkers;
-use super::{Emit, Piece, TextRoute};
+use super::{Emit, Piece, TextRoute, WholeText};
 
 /// Parser chain of one choice; each stage is present only if the model's format needs it.
 #[derive(Debug, Default)]
@@ -34,34 +34,42 @@ impl TextParser {
         }
     }
 
-    /// Announces that the next text is the model's entire output and that generation ended by itself.
-    pub(super) fn expect_only_text(&mut self) {
-        if let Some(think) = &mut self.think {
-            think.only_text();
-        }
-    }
-
-    /// Announces that the next text, which is whole, was cut by a limit.
-    pub(super) fn expect_cut_text(&mut self) {
-        if let Some(think) = &mut self.think {
-            think.cut_text();
+    /// Goes on after content.
+    pub(super) fn follow_content(&mut self) {
+        self.expect_answer();
+        if let Some(calls) = &mut self.calls {
+            calls.follow_content();
         }
     }
 
     /// Prepares for `text`, which is all the text there will be. Returns true if the text is an answer although the
     /// template opened a reasoning block: it has no tag.
-    pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
+    pub(super) fn prepare_whole(&mut self, text: &str, known: Option<WholeText>) -> bool {
         self.think
             .as_mut()
-            .is_some_and(|think| think.prepare_whole(text))
+            .is_some_and(|think| think.prepare_whole(text, known))
     }
 
     /// Returns how a text passes the whole chain unchanged; `None` if any stage has to parse it.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
-        let route = self
-            .think
-            .as_ref()
-            .map_or(Some(TextRoute::Content), |think| think.route(text))?;
+        self.passing(text, Think::route, Calls::passes)
+    }
+
+    /// Returns the same as [`TextParser::route`], also for a text at the beginning of an answer.
+    pub(super) fn whole_route(&self, text: &str) -> Option<TextRoute> {
+        self.passing(text, Think::whole_route, Calls::passes_whole)
+    }
+
+    fn passing(
+        &self,
+        text: &str,
+        route: impl FnOnce(&Think, &str) -> Option<TextRoute>,
+        passes: impl FnOnce(&Calls, &str) -> bool,
+    ) -> Option<TextRoute> {
+        let route = match &self.think {
+            Some(think) => route(think, text)?,
+            None => TextRoute::Content,
+        };
         if route == TextRoute::Reasoning {
             return Some(route);
         }
@@ -69,7 +77,7 @@ impl TextParser {
             .wrapper
             .as_ref()
             .is_none_or(|wrapper| wrapper.passes(text))
-            && self.calls.as_ref().is_none_or(|calls| calls.passes(text));
+            && self.calls.as_ref().is_none_or(|calls| passes(calls, text));
         is_plain.then_some(route)
     }
 
@@ -99,6 +107,7 @@ impl TextParser {
         }
         if let Some(calls) = calls {
             calls.end(emit);
+            calls.follow_reasoning();
         }
     }
 

@@ -15,9 +15,10 @@
 use super::calls::Starts;
 use super::held::Held;
 use super::marker::{MarkerMatch, Markers, match_start};
-use super::{Emit, Piece, TextRoute};
+use super::{Emit, Piece, TextRoute, WholeText};
 use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Tags that a model may write instead of those of its family.
@@ -26,12 +27,36 @@ const PLAIN: [&str; 2] = ["<think>", "</think>"];
 /// Number of end tags in [`Think::ends`].
 const END_TAGS: usize = 2;
 
+/// Where reasoning may be in the text, and the tags around it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThinkFormat {
+    pub(super) mode: ThinkMode,
+    pub(super) start: Cow<'static, str>,
+    pub(super) end: Cow<'static, str>,
+    /// True if white space around the reasoning is removed.
+    pub(super) trim: bool,
+    /// Text that also closes a block and is kept; empty: none.
+    pub(super) tool_start: Cow<'static, str>,
+}
+
+impl From<&Options> for ThinkFormat {
+    fn from(option: &Options) -> Self {
+        Self {
+            mode: option.mode,
+            start: option.start.clone().into(),
+            end: option.end.clone().into(),
+            trim: option.trim,
+            tool_start: option.tool_start.clone().into(),
+        }
+    }
+}
+
 /// Parser that separates the reasoning of one choice from its answer.
 #[derive(Debug)]
 pub(super) struct Think {
     mode: ThinkMode,
     /// Start tags: the expected one, and `<think>` if the model may write that instead, else empty.
-    start_tags: [Box<str>; 2],
+    start_tags: [Cow<'static, str>; 2],
     starts: Markers,
     /// Markers that end a block: first the end tags, in the order of the start tags, which are removed; then call
     /// markers, which must begin a call and stay; last the one of the option `tool_start`, which stays too.
@@ -46,10 +71,6 @@ pub(super) struct Think {
     /// True if only the model's name suggests that the template opens the block. In a complete text the tags present
     /// decide.
     is_guess: bool,
-    /// True if the text is the model's entire output and generation ended by itself.
-    only_text: bool,
-    /// True if the text is whole and was cut by a limit.
-    is_cut: bool,
     state: ThinkState,
     held: Held,
 }
@@ -67,45 +88,43 @@ enum ThinkState {
 }
 
 impl Think {
-    /// Creates the parser; `None` if the option `think` is off. `unopened`: the template may have opened the block.
+    /// Creates the parser; `None` if no reasoning is looked for. `unopened`: the template may have opened the block.
     /// `calls`: possible beginnings of a call, which end reasoning. `may_be_plain`: the model may write `<think>` instead
     /// of its family's tag.
     pub(super) fn of(
-        options: &Options,
+        format: &ThinkFormat,
         unopened: bool,
         calls: &Arc<Starts>,
         may_be_plain: bool,
     ) -> Option<Self> {
-        if options.mode == ThinkMode::Off {
+        if format.mode == ThinkMode::Off {
             return None;
         }
         // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
-        let option = std::iter::once(options.tool_start.as_str());
+        let option = std::iter::once(format.tool_start.clone());
         let [plain_start, plain_end] = PLAIN.map(|tag| {
-            let is_other = may_be_plain && options.start != PLAIN[0];
-            if is_other { tag } else { "" }
+            let is_other = may_be_plain && format.start != PLAIN[0];
+            Cow::Borrowed(if is_other { tag } else { "" })
         });
-        let ends = [options.end.as_str(), plain_end]
+        let ends = [format.end.clone(), plain_end]
             .into_iter()
-            .chain(calls.markers_that_end_reasoning())
+            .chain(calls.markers_that_end_reasoning().map(Cow::Borrowed))
             .chain(option);
-        let state = if options.mode == ThinkMode::Anywhere {
+        let state = if format.mode == ThinkMode::Anywhere {
             ThinkState::After { blank: false }
         } else {
             ThinkState::Before
         };
         Some(Self {
-            mode: options.mode,
-            start_tags: [options.start.as_str().into(), plain_start.into()],
+            mode: format.mode,
+            start_tags: [format.start.clone(), plain_start],
             is_plain: false,
-            starts: Markers::new([options.start.as_str()]),
+            starts: Markers::new([format.start.clone()]),
             ends: Markers::new(ends),
             calls: Arc::clone(calls),
-            trim: options.trim,
+            trim: format.trim,
             may_lack_start: unopened,
             is_guess: false,
-            only_text: false,
-            is_cut: false,
             state,
             held: Held::default(),
         })
@@ -125,26 +144,16 @@ impl Think {
         self.state = ThinkState::After { blank: false };
     }
 
-    /// Announces that the next text is the model's entire output and that generation ended by itself.
-    pub(super) fn only_text(&mut self) {
-        self.only_text = true;
-    }
-
-    /// Announces that the next text, which is whole, was cut by a limit: a block may be open although no tag closes it.
-    pub(super) fn cut_text(&mut self) {
-        self.is_cut = true;
-    }
-
     /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer although the
     /// template has opened a block: the model did not reason, and the text has no tag.
-    pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
+    pub(super) fn prepare_whole(&mut self, text: &str, known: Option<WholeText>) -> bool {
         if self.state != ThinkState::Before {
             return false;
         }
-        if self.is_guess && !self.is_cut {
+        if self.is_guess && known != Some(WholeText::Cut) {
             self.mode = ThinkMode::Auto;
         }
-        let end = self.ends.first_of(text, 0).filter(|_| self.may_lack_start);
+        let end = self.end_without_start(text).filter(|_| self.may_lack_start);
         if end.is_some_and(|end| {
             !text
                 .get(..end)
@@ -156,12 +165,31 @@ impl Think {
         let [expected, plain] = &self.start_tags;
         let has_plain = !plain.is_empty() && text.contains(&**plain);
         let is_marked = || text.contains(&**expected) || has_plain || ends();
-        let unthought = self.only_text && self.mode == ThinkMode::Forced && !text.trim().is_empty();
+        let is_only = known == Some(WholeText::Only);
+        let unthought = is_only && self.mode == ThinkMode::Forced && !text.trim().is_empty();
         let unthought = unthought && !is_marked();
         if unthought {
             self.state = ThinkState::After { blank: false };
         }
         unthought
+    }
+
+    /// Returns the place of the first end tag that can end a block. Text about tags has them between words or in quotes.
+    fn end_without_start(&self, text: &str) -> Option<usize> {
+        let length = self.ends.len(0);
+        let mut from = 0;
+        loop {
+            let rest = text.get(from..)?;
+            let at = from + self.ends.first_of(rest, 0)?;
+            let is_quoted = text.get(..at)?.ends_with([' ', '`', '"', '\'', '('])
+                && text
+                    .get(at + length..)?
+                    .starts_with([' ', '`', '"', '\'', ')', '.', ',', ':', ';', '?', '!']);
+            if !is_quoted {
+                return Some(at);
+            }
+            from = at + length;
+        }
     }
 
     /// Returns the start tag of the current or expected block.
@@ -182,6 +210,23 @@ impl Think {
         };
         let passes = marks.is_none_or(|marks| marks.find(text) == MarkerMatch::Nowhere);
         (self.held.is_empty() && passes).then_some(route)
+    }
+
+    /// Returns what a text is, all of it and unchanged, also at the beginning of an answer; `None` if it has to be parsed.
+    pub(super) fn whole_route(&self, text: &str) -> Option<TextRoute> {
+        let begun = text.trim_start();
+        let begins = self.state == ThinkState::Before
+            && self.held.is_empty()
+            && !begun.is_empty()
+            && match_start(begun, &self.start_tags) == MarkerMatch::Nowhere;
+        match self.mode {
+            ThinkMode::Auto if begins => Some(TextRoute::Content),
+            ThinkMode::Forced if begins && !self.trim => {
+                let ends = self.ends.find(text) != MarkerMatch::Nowhere;
+                (!ends).then_some(TextRoute::Reasoning)
+            }
+            _ => self.route(text),
+        }
     }
 
     /// Returns true if all further text is content.
@@ -286,12 +331,14 @@ impl Think {
             };
             emit(Piece::Recognised(rule));
         }
-        self.state = if forced {
-            ThinkState::Inside { blank: true }
-        } else {
-            ThinkState::After { blank: false }
-        };
-        Some(0)
+        if forced {
+            self.state = ThinkState::Inside { blank: true };
+            return Some(0);
+        }
+        let blank = self.held.take_blank(text);
+        self.state = ThinkState::After { blank: false };
+        self.answer(text.get(..blank)?, emit);
+        Some(blank)
     }
 
     /// Removes a repeated start tag. White space after the tag is reasoning, unless the option `trim` is set.

@@ -58,6 +58,16 @@ impl Form {
 }
 
 impl Format {
+    /// Returns the marks with which a call may begin; for calls without a marker, their first characters.
+    pub(in crate::wire::parse) fn beginnings(&self) -> impl Iterator<Item = &'static str> {
+        let bare = self.bare;
+        let characters = bare
+            .char_indices()
+            .filter_map(move |(at, sign)| bare.get(at..at + sign.len_utf8()));
+        let marks = self.starts.iter().chain(self.fences).copied();
+        marks.chain(characters)
+    }
+
     /// Returns how much of this format a prompt shows: the bytes of the marks of a form of which each is shown, with
     /// those of a mark that begins it; 0 if no form is.
     pub(in crate::wire::parse) fn shown(&self, is_shown: impl Fn(&str) -> bool) -> usize {

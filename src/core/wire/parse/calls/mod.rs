@@ -103,7 +103,7 @@ pub(super) struct Calls {
     starts: Arc<Starts>,
     /// Start markers of calls, by their index in `starts`, followed by `stray_ends`.
     markers: Markers,
-    stray_ends: Arc<StrayEnds>,
+    stray_ends: StrayEnds,
     state: CallsState,
     held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
@@ -112,6 +112,8 @@ pub(super) struct Calls {
     parsed_length: usize,
     /// Number of calls that are text because of their arguments.
     rejected: usize,
+    /// True if the engine's own reasoning precedes the text. White space between them passes at once.
+    follows_reasoning: bool,
 }
 
 /// Ends that are removed where they end nothing: all of them after a call, those of turns and of reasoning before the
@@ -171,25 +173,29 @@ enum CallsState {
 
 impl Calls {
     /// Creates the parser; `None` if there is nothing to look for.
-    pub(super) fn of(starts: &Arc<Starts>, stray_ends: &Arc<StrayEnds>) -> Option<Self> {
+    pub(super) fn of(starts: &Arc<Starts>, stray_ends: StrayEnds) -> Option<Self> {
         let is_needed = starts.len() > 0 || !stray_ends.ends.is_empty();
-        let other = stray_ends.ends.iter().copied();
         is_needed.then(|| Self {
             starts: Arc::clone(starts),
-            markers: Markers::new(starts.markers().chain(other)),
-            stray_ends: Arc::clone(stray_ends),
+            markers: Markers::new(starts.markers().chain(stray_ends.ends.iter().copied())),
+            stray_ends,
             state: CallsState::Beginning,
             held: Held::default(),
             blank: String::new(),
             parsed_length: 0,
             rejected: 0,
+            follows_reasoning: false,
         })
     }
 
-    /// Returns the parser for text in the middle of an answer, where no call begins without a marker.
-    pub(super) fn amid_text(mut self) -> Self {
+    /// Goes on in the middle of an answer, where no call begins without a marker.
+    pub(super) fn follow_content(&mut self) {
         self.state = CallsState::Text;
-        self
+    }
+
+    /// Goes on as after the engine's own reasoning.
+    pub(super) fn follow_reasoning(&mut self) {
+        self.follows_reasoning = true;
     }
 
     /// Goes on as after a call.
@@ -204,13 +210,25 @@ impl Calls {
 
     /// Returns true if this text passes unchanged: nothing is buffered, and no marker begins in it.
     pub(super) fn passes(&self, text: &str) -> bool {
-        let plain = self.held.is_empty() && matches!(self.state, CallsState::Text);
-        plain && self.markers.find(text) == MarkerMatch::Nowhere
+        matches!(self.state, CallsState::Text) && self.has_none(text)
+    }
+
+    /// Returns the same as [`Calls::passes`], also for a text at the beginning of an answer.
+    pub(super) fn passes_whole(&self, text: &str) -> bool {
+        let begins = matches!(self.state, CallsState::Beginning)
+            && !text.trim_start().is_empty()
+            && self.starts.find_bare(text, 0).is_none();
+        (begins || matches!(self.state, CallsState::Text)) && self.has_none(text)
+    }
+
+    fn has_none(&self, text: &str) -> bool {
+        self.held.is_empty() && self.markers.find(text) == MarkerMatch::Nowhere
     }
 
     /// Parses the next text and emits what is certain; candidates for a call stay buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
-        if self.passes(text) {
+        if self.passes_whole(text) {
+            self.state = CallsState::Text;
             return emit(Piece::Content(text));
         }
         // A call with too much unread text ends, so that white space decides something there.
@@ -259,7 +277,7 @@ impl Calls {
     /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match &mut self.state {
-            CallsState::Beginning => self.begin(text, last),
+            CallsState::Beginning => self.begin(text, last, emit),
             CallsState::Text | CallsState::Behind => self.outside(text, last, emit),
             CallsState::Candidate(tried) => {
                 let tried = *tried;
@@ -376,8 +394,13 @@ impl Calls {
     }
 
     /// Checks the first word of the text, because some formats have no start marker.
-    fn begin(&mut self, text: &str, last: bool) -> Option<usize> {
+    fn begin(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
+        let blank = text.len() - begun.len();
+        if self.follows_reasoning && blank > 0 {
+            emit_content(text.get(..blank)?, emit);
+            return Some(blank);
+        }
         if begun.is_empty() && !last {
             return None;
         }
@@ -385,21 +408,22 @@ impl Calls {
         match match_start(begun, ends) {
             MarkerMatch::At { marker, .. } => {
                 let length = ends.get(marker).map_or(0, |end| end.len());
-                return Some(text.len() - begun.len() + length);
+                return Some(blank + length);
             }
             MarkerMatch::Partial(_) if !last => return None,
             _ => {}
         }
-        self.state = self
-            .starts
-            .find_bare(text, 0)
-            .map_or(CallsState::Text, |start_index| {
-                CallsState::Candidate(Candidate {
-                    start_index,
-                    form_index: 0,
-                })
+        if let Some(start_index) = self.starts.find_bare(text, 0) {
+            self.state = CallsState::Candidate(Candidate {
+                start_index,
+                form_index: 0,
             });
-        Some(0)
+            return Some(0);
+        }
+        let blank = self.held.take_blank(text);
+        self.state = CallsState::Text;
+        emit_content(text.get(..blank)?, emit);
+        Some(blank)
     }
 
     fn outside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {

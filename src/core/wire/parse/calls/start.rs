@@ -79,7 +79,9 @@ impl Starts {
     }
 
     /// Returns the markers that end reasoning, by index; empty for a start without a marker, and for code fences.
-    pub(in super::super) fn markers_that_end_reasoning(&self) -> impl Iterator<Item = &str> {
+    pub(in super::super) fn markers_that_end_reasoning(
+        &self,
+    ) -> impl Iterator<Item = &'static str> {
         self.all
             .iter()
             .map(|start| if start.fence { "" } else { start.marker })

@@ -14,6 +14,7 @@ use super::prefix;
 use super::tagged_form::{Keys, TaggedForm};
 use crate::wire::repair::MARKS;
 use crate::wire::tools::Tools;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// Limit in bytes on the white space between two markers that belong together.
@@ -91,10 +92,16 @@ impl ValueEnd {
             Keys::Elements => "",
             Keys::Plain | Keys::Typed { .. } => form.key.0,
         };
-        let all = [close, key, form.end, form.name.0].into_iter();
+        let all = [
+            close.to_owned().into(),
+            key.into(),
+            form.end.into(),
+            form.name.0.into(),
+        ];
+        let closes = form.closes.iter().map(|close| Cow::Borrowed(*close));
         Self {
             form,
-            markers: Markers::new(all.chain(form.closes.iter().copied())),
+            markers: Markers::new(all.into_iter().chain(closes)),
             in_section,
             calls: 0,
             keys: 0,
