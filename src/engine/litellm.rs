@@ -5,6 +5,7 @@
 
 use super::auto::UNION;
 use super::{Detection, Engine, InfoRoute, Proof};
+use crate::request::responses::Capabilities;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "litellm",
@@ -16,6 +17,7 @@ pub(super) static ENGINE: Engine = Engine {
         }],
         ..Detection::NONE
     },
+    takes: Capabilities::SEPARATING,
     ..UNION
 };
 

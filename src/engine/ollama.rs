@@ -8,6 +8,7 @@
 use super::auto::UNION;
 use super::rule::RequestRule;
 use super::{Detection, Engine, InfoRoute, Mark, Proof, usual};
+use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
@@ -34,6 +35,7 @@ pub(super) static ENGINE: Engine = Engine {
         REASONING,
         usual::PARTS,
     ],
+    takes: Capabilities::SEPARATING,
     ..UNION
 };
 

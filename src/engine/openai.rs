@@ -21,7 +21,10 @@ use crate::request::responses::Capabilities;
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
     requests: &[usual::LIMITS, REQUESTS],
-    takes: Capabilities::SERVICE,
+    takes: Capabilities {
+        facts: Capabilities::SEPARATING.facts,
+        ..Capabilities::SERVICE
+    },
     // `names_models` stays false: an alias for the latest version of a model is answered with that version's name, and
     // Azure's list has no deployments.
     detection: Detection {

@@ -103,12 +103,13 @@ impl Route {
     /// Returns the facts about the engine's treatment of the model.
     pub fn facts(&self) -> EngineFacts {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
+        let takes = self.identity.engine.takes.facts;
         EngineFacts {
-            tells_reasoning: self.separates_reasoning,
+            tells_reasoning: self.separates_reasoning || takes.tells_reasoning,
             hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
-            keeps_special: self.identity.engine.takes.facts.keeps_special,
+            keeps_special: takes.keeps_special,
             template: self.template,
         }
     }

@@ -15,7 +15,7 @@ pub(super) struct HeldExtras {
     delta: Vec<(String, Kept)>,
     chunk_upstream: Option<Kept>,
     choice_upstream: Option<Kept>,
-    usage: Option<Box<ChunkUsage>>,
+    pub(super) usage: Option<Box<ChunkUsage>>,
 }
 
 impl HeldExtras {

@@ -44,6 +44,15 @@ impl Capabilities {
         limit_taken_off: 0,
     };
 
+    /// Capabilities of servers that separate reasoning from the text whatever their models are.
+    pub const SEPARATING: Self = Self {
+        facts: EngineFacts {
+            tells_reasoning: true,
+            ..Self::PLAIN.facts
+        },
+        ..Self::PLAIN
+    };
+
     /// Capabilities of the OpenAI service and of engines that follow it.
     pub const SERVICE: Self = Self {
         verbosity: true,

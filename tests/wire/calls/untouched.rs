@@ -104,6 +104,53 @@ fn prose() -> impl Strategy<Value = String> {
         .prop_map(|parts| format!("Sure: {}", parts.concat()))
 }
 
+/// Checks that an answer may begin with what a call or Harmony may begin with.
+#[test]
+fn beginnings_that_begin_nothing_stay() {
+    let format = json!({"type": "json_object"});
+    for (model, format, text) in [
+        ("m", Value::Null, "<|channel|> is the marker of a channel."),
+        (
+            "m",
+            Value::Null,
+            "<|start|>assistant is how an answer begins.",
+        ),
+        (
+            "openai/gpt-oss-20b",
+            Value::Null,
+            "Use <|end|> and <|start|>assistant there.",
+        ),
+        (
+            "meta-llama/Llama-3.3-70B",
+            Value::Null,
+            r#"{"name": "f", "age": 3}"#,
+        ),
+        (
+            "meta-llama/Llama-3.3-70B",
+            format,
+            r#"{"name": "f", "parameters": {"a": 1}}"#,
+        ),
+    ] {
+        let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();
+        for case in [stream("off", &letters, "stop"), whole("off", text, "stop")] {
+            let mut case = of_model(case, model, true);
+            if !format.is_null() {
+                case.request["response_format"] = format.clone();
+            }
+            let said = said(&case);
+            assert_eq!(
+                (said.content.as_str(), said.reasoning.as_str()),
+                (text, ""),
+                "{model}"
+            );
+            assert!(
+                said.calls.is_empty() && said.finish == "stop",
+                "{model}: {text}"
+            );
+        }
+    }
+}
+
 /// Adds log probabilities to a stream: each character is a token.
 fn with_logprobs(mut case: Case) -> Case {
     let add = |line: &str| {

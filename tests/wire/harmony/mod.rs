@@ -525,8 +525,8 @@ fn logprobs_stay_with_their_chunk() {
         "c:x x<|end|>y",
         "c:y ",
         "- <",
-        "c:< b",
-        "c:b ",
+        "c:< ",
+        "c:b b",
         "stop ",
     ];
     assert_eq!(frames, expected);

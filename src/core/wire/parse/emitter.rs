@@ -13,13 +13,21 @@ use crate::wire::event::{
 use crate::wire::held_extras::HeldExtras;
 use crate::wire::rule::Rule;
 
+/// Text that a reader holds, and the extras of its chunk, which go out with it.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// Length of the text in bytes.
+    length: usize,
+    extras: Box<HeldExtras>,
+}
+
 /// Translates the pieces of one text into deltas and tool entries. The extras are attached to the first delta.
 pub(super) struct PieceEmitter<'a, 'to> {
     pub(super) to: &'to mut dyn EventSink,
     pub(super) choice: u32,
     pub(super) extras: FrameExtras<'a>,
-    /// Extras of an earlier chunk whose text was held.
-    pub(super) waiting: Option<Box<HeldExtras>>,
+    /// Text that was held, and the extras of its chunk.
+    pub(super) waiting: Option<Waiting>,
     pub(super) usage: Option<Box<ChunkUsage>>,
     pub(super) hide_reasoning: bool,
     pub(super) items: bool,
@@ -43,8 +51,8 @@ impl<'a> PieceEmitter<'a, '_> {
                 self.to.count_rule(rule);
             }
             Piece::Reasoning(_) if self.hide_reasoning => {}
-            Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
-            Piece::Content(text) => self.delta(Delta::Content(Text::plain(text))),
+            Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text)), text.len()),
+            Piece::Content(text) => self.delta(Delta::Content(Text::plain(text)), text.len()),
             Piece::Call { name, id } => {
                 self.is_bare = true;
                 self.found.calls |= self.found.harmony;
@@ -73,39 +81,41 @@ impl<'a> PieceEmitter<'a, '_> {
         }
     }
 
-    fn delta(&mut self, delta: Delta<'_>) {
-        if let Some(waiting) = self.own_waiting() {
-            let usage = self.usage.clone();
-            let extras = FrameExtras {
-                usage,
-                ..waiting.lend()
-            };
-            self.has_emitted = true;
-            self.to.delta(self.choice, delta, extras);
+    /// Emits a text of `length` bytes. Held text comes first: with the extras of its chunk if it comes alone, or if the new
+    /// chunk has none.
+    fn delta(&mut self, delta: Delta<'_>, length: usize) {
+        if let Some(extras) = self.waiting_extras(Some(length)) {
+            self.to.delta(self.choice, delta, extras.lend());
             return;
         }
         let extras = self.take_extras();
         self.extras = self.to.delta(self.choice, delta, extras);
     }
 
-    /// Returns the waiting extras if the next frame carries them. Where the chunk has extras itself, they get a frame of
-    /// their own.
-    fn own_waiting(&mut self) -> Option<Box<HeldExtras>> {
-        if !self.extras.is_empty() {
-            self.release_waiting();
+    /// Returns the extras of held text if the next frame carries them: it has all of that text, of `length` bytes, and no
+    /// other, or the new chunk has no extras.
+    fn waiting_extras(&mut self, length: Option<usize>) -> Option<Box<HeldExtras>> {
+        let mut waiting = self.waiting.take()?;
+        if length == Some(waiting.length) || self.extras.is_empty() {
+            self.has_emitted = true;
+            waiting.extras.usage.clone_from(&self.usage);
+            return Some(waiting.extras);
         }
-        self.waiting.take()
+        self.waiting = Some(waiting);
+        self.release_waiting();
+        None
     }
 
-    /// Emits the waiting extras alone.
+    /// Emits the extras of held text alone.
     pub(super) fn release_waiting(&mut self) {
         if let Some(waiting) = self.waiting.take() {
-            self.to.delta(self.choice, Delta::Bare, waiting.lend());
+            let extras = waiting.extras.lend();
+            self.to.delta(self.choice, Delta::Bare, extras);
         }
     }
 
-    /// Holds the extras of a chunk that gave no piece: they wait for its text. The choice exists for the client even so.
-    pub(super) fn wait(&mut self) -> Option<Box<HeldExtras>> {
+    /// Holds the extras of a chunk whose text, of `length` bytes, gave no piece. The choice exists for the client even so.
+    pub(super) fn wait(&mut self, length: usize) -> Option<Waiting> {
         let mut extras = std::mem::take(&mut self.extras);
         let usage = extras.usage.clone();
         let role = FrameExtras {
@@ -115,16 +125,19 @@ impl<'a> PieceEmitter<'a, '_> {
             ..FrameExtras::default()
         };
         self.extras = self.to.delta(self.choice, Delta::Role, role);
-        if extras.is_empty() {
-            return self.waiting.take();
+        let before = self.waiting.as_ref().map_or(0, |waiting| waiting.length);
+        if !extras.is_empty() {
+            self.release_waiting();
         }
-        self.release_waiting();
-        Some(Box::new(HeldExtras::of(extras)))
+        let extras = match self.waiting.take() {
+            Some(waiting) => waiting.extras,
+            None => Box::new(HeldExtras::of(extras)),
+        };
+        let length = before + length;
+        Some(Waiting { length, extras }).filter(|_| length > 0)
     }
 
     fn tool(&mut self, name: Option<&str>, id: Option<&str>, args: Option<&str>) {
-        self.release_waiting();
-        let extras = self.take_extras();
         let (name, id, args) = (
             name.map(Text::plain),
             id.map(Text::plain),
@@ -141,6 +154,11 @@ impl<'a> PieceEmitter<'a, '_> {
             whole: false,
             source: self.source,
         };
+        if let Some(extras) = self.waiting_extras(None) {
+            self.to.tool(self.choice, entry, extras.lend());
+            return;
+        }
+        let extras = self.take_extras();
         self.extras = self.to.tool(self.choice, entry, extras);
     }
 

@@ -36,11 +36,10 @@ use super::decode::EventSink;
 use super::event::{
     CallSource, Delta, Event, Finish, FrameExtras, Logprobs, Reason, TokenLogprob, ToolEntry,
 };
-use super::held_extras::HeldExtras;
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
-use emitter::PieceEmitter;
+use emitter::{PieceEmitter, Waiting};
 pub use facts::TemplateFacts;
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
@@ -143,8 +142,8 @@ pub(super) enum TextField {
 struct Choice {
     reader: Reader,
     reasoning: EngineReasoning,
-    /// Extras of a chunk whose text is held: they go out with it.
-    waiting: Option<Box<HeldExtras>>,
+    /// Text that the reader holds.
+    waiting: Option<Waiting>,
     /// True while the last call has neither arguments nor an end.
     is_bare: bool,
 }
@@ -176,23 +175,34 @@ struct Undecided {
 impl Undecided {
     /// Beginnings of Harmony output where the engine shows special tokens.
     const BEGINNINGS: [&'static str; 2] = [header::CHANNEL, "<|start|>assistant"];
+    /// What follows the first or the second of them.
+    const HEADERS: [&'static [&'static str]; 2] = [
+        &["analysis", "commentary", "final"],
+        &[header::CHANNEL, " to=", "<|message|>"],
+    ];
 
-    /// Selects the reader by the beginning of the text. Returns `None` while the text is still a prefix of a Harmony
-    /// beginning.
+    /// Selects the reader by the beginning of the text; `None` if more text is needed.
     fn decided(&mut self, beginning: &str) -> Option<Reader> {
-        if Self::BEGINNINGS
-            .iter()
-            .any(|harmony| beginning.starts_with(harmony))
-        {
-            return Some(Reader::Harmony(
-                Box::new(Harmony::new(std::mem::take(&mut self.calls))),
-                None,
-            ));
+        Some(match Self::is_harmony(beginning)? {
+            true => {
+                let calls = std::mem::take(&mut self.calls);
+                Reader::Harmony(Box::new(Harmony::new(calls)), None)
+            }
+            false => self.settled(),
+        })
+    }
+
+    /// Returns true if a text begins with a header of Harmony; `None` if more text is needed.
+    fn is_harmony(text: &str) -> Option<bool> {
+        for (mark, next) in Self::BEGINNINGS.into_iter().zip(Self::HEADERS) {
+            if let Some(rest) = text.strip_prefix(mark) {
+                let is_header = next.iter().any(|next| rest.starts_with(next));
+                let may_be = next.iter().any(|next| next.starts_with(rest));
+                return (is_header || !may_be).then_some(is_header);
+            }
         }
-        let is_open = Self::BEGINNINGS
-            .iter()
-            .any(|harmony| harmony.starts_with(beginning));
-        (!is_open).then(|| self.settled())
+        let may_be = Self::BEGINNINGS.iter().any(|mark| mark.starts_with(text));
+        (!may_be).then_some(false)
     }
 
     /// Returns the reader for a text that is not Harmony.
@@ -388,7 +398,7 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let text = text.decoded();
-        self.emit_with_extras(choice, extras, to, |choice, emit| {
+        self.emit_with_extras(choice, text.len(), extras, to, |choice, emit| {
             if let EngineReasoning::Reading(reading) = &mut choice.reasoning {
                 reading.read(&text, emit);
             }
@@ -562,10 +572,13 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let text = text.decoded();
+        let is_whole = self.whole;
         if let Some(reader) = self.existing_reader(choice)
             && let Reader::Undecided(undecided) = &mut *reader
             && undecided.held.is_empty()
-            && let Some(decided) = undecided.decided(&text)
+            && let Some(decided) = undecided
+                .decided(&text)
+                .or_else(|| is_whole.then(|| undecided.settled()))
         {
             *reader = decided;
         }
@@ -573,7 +586,7 @@ impl Parsing {
             && let Some(all) = tokens.read(&extras)
         {
             extras.tokens_read = true;
-            return self.emit_with_extras(choice, extras, to, |choice, emit| {
+            return self.emit_with_extras(choice, text.len(), extras, to, |choice, emit| {
                 if let Reader::Harmony(reader, _) = &mut choice.reader {
                     all.into_iter()
                         .for_each(|meant| reader.read_token(meant, emit));
@@ -640,15 +653,17 @@ impl Parsing {
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
-        self.emit_with_extras(choice, extras, to, |choice, emit| {
+        self.emit_with_extras(choice, text.len(), extras, to, |choice, emit| {
             choice.reader.read(text, emit);
         })
     }
 
-    /// Runs `read` on the reader of a choice and passes on the pieces it emits; the extras go with the first piece.
+    /// Runs `read` on the reader of a choice and passes on the pieces it makes of a text of `length` bytes; the extras go
+    /// with the first of them.
     fn emit_with_extras<'a>(
         &mut self,
         choice: usize,
+        length: usize,
         extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
         read: impl FnOnce(&mut Choice, Emit<'_>),
@@ -659,7 +674,7 @@ impl Parsing {
             choice.is_bare = emitter.is_bare;
             choice.waiting = match emitter.has_emitted {
                 true => emitter.waiting.take(),
-                false => emitter.wait(),
+                false => emitter.wait(length),
             };
         }
         self.found = emitter.found;
@@ -968,6 +983,11 @@ mod tests {
                 &format!(r#"[f]{{"a": 1}}! {g}"#),
             ),
             ("llama3_json", format!("{f};"), r#"[f]{"a": 1};"#),
+            (
+                "llama3_json",
+                r#"{"name": "f", "description": "x"}"#.to_owned(),
+                r#"{"name": "f", "description": "x"}"#,
+            ),
         ] {
             assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
         }

@@ -179,7 +179,10 @@ impl TextFormat {
         let of_calls = taught.filter(|_| !is_named).unwrap_or(family);
         let mut calls = Vec::new();
         if !tools.is_empty() {
-            calls.extend(of_calls.calls);
+            // In an answer bound to a format, JSON without a marker is the answer.
+            let is_answer =
+                |format: &&&Format| auto && offer.constrained && !format.bare.is_empty();
+            calls.extend(of_calls.calls.iter().filter(|format| !is_answer(format)));
             calls.extend(offer.required.then_some(&REQUIRED));
         }
         // An engine that has accepted tools keeps the tokens of their calls by itself.
@@ -327,6 +330,14 @@ impl TextFormat {
             tools: Arc::clone(&self.tools),
             repair: self.repair,
         };
+        // A gpt-oss that is only guessed may have an engine that parses it.
+        if self.harmony && self.guessed_family.is_some() {
+            return Reader::Undecided(Undecided {
+                text: Box::default(),
+                calls,
+                held: String::new(),
+            });
+        }
         if self.harmony {
             let tokens = self.vocabulary.clone().map(Tokens::new);
             return Reader::Harmony(Box::new(Harmony::new(calls)), tokens);

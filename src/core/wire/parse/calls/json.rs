@@ -46,6 +46,8 @@ pub(in crate::wire::parse) struct JsonForm {
 pub(super) struct JsonGrammar {
     form: &'static JsonForm,
     start: usize,
+    /// True if no marker precedes the section.
+    is_bare: bool,
     state: JsonState,
     listed: bool,
     /// True once the section has had a call.
@@ -75,6 +77,7 @@ impl JsonGrammar {
             form,
             start,
             state: JsonState::Opening,
+            is_bare: start == 0,
             listed: false,
             called: false,
             fenced: false,
@@ -99,7 +102,9 @@ impl JsonGrammar {
             depth,
             read,
         } = head(text, self.form)?;
-        if !tools.contains(&name) {
+        // Without a marker, an object that only has a name is an answer in JSON.
+        let has_name_alone = self.is_bare && matches!(arguments, ArgumentsPlace::Missing);
+        if has_name_alone || !tools.contains(&name) {
             return Err(HeadError::Wrong);
         }
         self.called = true;
