@@ -170,9 +170,11 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
             for shape in ("vllm", "sglang")
         }
         early = ["--set", "keepalive_seconds=1", "--set", "commit_after_seconds=1", "--insecure-no-auth"]
+        # What the libraries read is compared with what the engines sent.
+        unparsed = ["--set", "parser=off", "--insecure-no-auth"]
         yield {
             "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm") + "/v1",
-            "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto") + "/v1",
+            "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto", *unparsed) + "/v1",
             "SAMEWIRE_BATCHES": proxy("proxy-batches", scripted, "vllm", "--config", str(batches(logs)), "--insecure-no-auth") + "/v1",
             "SAMEWIRE_FIXTURES": str(fixtures),
             "SAMEWIRE_MESSAGES_VLLM": proxy("proxy-vllm", messages["vllm"], "vllm"),

@@ -1,5 +1,5 @@
-"""llama.cpp started without its parsers, behind a samewire that finds out by itself what it has to read
-(`parser = "auto"`): clients get what the rightly started engine gives them."""
+"""llama.cpp started without its parsers, behind a samewire that finds out by itself what it has to read: clients get what the
+rightly started engine gives them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def check(run: Run, binary: str, version: str, work: Path, model: Path) -> None:
         try:
             questions = [one for one in QUESTIONS if one.raw and (start.silent or SILENT.keys().isdisjoint(one.fields))]
             wrong, right = (
-                told(binary, version, work, model, options, settings, questions)
-                for options, settings in ((start.options, {"parser": "auto"}), (start.right, {}))
+                told(binary, version, work, model, options, questions) for options in (start.options, start.right)
             )
             results = [judge.compare(name, "parsers", way, wrong[name, way], right[name, way], strict=False) for name, way in right]
             failed = [result for result in judge.excused([run], results) if result.state == "failed"]
@@ -52,14 +51,14 @@ def check(run: Run, binary: str, version: str, work: Path, model: Path) -> None:
 
 
 def told(
-    binary: str, version: str, work: Path, model: Path, options: tuple[str, ...], settings: dict[str, str], questions: list[Question]
+    binary: str, version: str, work: Path, model: Path, options: tuple[str, ...], questions: list[Question]
 ) -> dict[tuple[str, str], Answer]:
     """The answers, by question and way."""
     log = work / "logs" / f"unflagged{''.join(options)}.log"
     engine = Started(str(work / f"llamacpp-{version}" / "bin" / "python"), model, list(options), log)
     try:
         engine.wait()
-        proxy = Samewire(binary, log.with_suffix(".samewire.log"), settings, f'[[upstream]]\nurl = "http://{engine.address}"\n')
+        proxy = Samewire(binary, log.with_suffix(".samewire.log"), {}, f'[[upstream]]\nurl = "http://{engine.address}"\n')
         try:
             proxy.server.wait(lambda: answers(proxy.admin, "/readyz"), READY_SECONDS)
             all_told = {}

@@ -12,7 +12,7 @@ pub(super) const CHECKS: &[Check] = checks! { Reasoning:
     "reasoning-name", Stream, ["clients that know the other name: `reasoning_content` is read by Cline and others, `reasoning` by openai-agents-js and others"],
         mends "sends both names with the same text (`reasoning_field`)" => name;
     "reasoning-parser", Whole, ["every client: users see the model's thoughts as its answer, and histories keep them"],
-        mends "splits reasoning from the text with the option `parser`" => tags;
+        mends "splits reasoning from the text" => tags;
     "reasoning-only", Whole, ["every client: the answer is empty"],
         mends "makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it with `parser`"
             => only;

@@ -16,7 +16,7 @@ pub(super) const CHECKS: &[Check] = checks! { Tools:
         mends "asks a vLLM without a parser in another way, and reads the calls in the text, where it knows the model's family"
             => accepted;
     "tools-parsed", ToolStream, [AGENTS],
-        mends "reads the calls in the text with the option `parser`" => parsed;
+        mends "reads the calls in the text" => parsed;
     "tools-swallowed", ToolWhole, [AGENTS] => swallowed;
     "tools-ids", ToolStream, [SDKS, AGENTS],
         mends "gives each call an id of its own" => ids;
