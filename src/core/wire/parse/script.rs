@@ -20,6 +20,9 @@ use crate::wire::options::{self, Options, Parser, RepairArguments, ThinkMode};
 use crate::wire::tools::Tools;
 use std::sync::{Arc, LazyLock};
 
+/// Limit in bytes on the tools of a request whose calls are looked for by a guess: what is read of them takes several times
+/// their text.
+const MOST_TOOLS: usize = 1 << 20;
 /// Tools of requests that have none.
 static NO_TOOLS: LazyLock<Arc<Tools>> = LazyLock::new(Arc::default);
 /// Tag that models of all families may write; Harmony begins with the same byte.
@@ -138,8 +141,8 @@ impl TextFormat {
         engine: EngineFacts,
     ) -> Option<Self> {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
-        let harmony = |guessed, refused| {
-            let tools = Arc::new(Tools::read(offer.tools));
+        let harmony = |guessed: Option<_>, refused| {
+            let tools = read_tools(offer.tools, guessed.is_some());
             Some(Self {
                 tools,
                 repair: options.repair_arguments,
@@ -173,7 +176,7 @@ impl TextFormat {
         if family.harmony && !(auto && options.think.mode != ThinkMode::Off) {
             return harmony(auto.then_some(family), left(family));
         }
-        let tools = Tools::read(offer.tools);
+        let tools = read_tools(offer.tools, auto);
         // The configuration knows better than the template, and the template better than the name.
         let is_named = matches!(options.parser, Parser::Family(_));
         let of_calls = taught.filter(|_| !is_named).unwrap_or(family);
@@ -222,10 +225,7 @@ impl TextFormat {
             turns: family.turns,
             close: block.tags.end,
             calls,
-            tools: match tools.is_empty() {
-                true => Arc::clone(&NO_TOOLS),
-                false => Arc::new(tools),
-            },
+            tools,
             repair: options.repair_arguments,
             special,
             guessed_family: auto.then_some(family),
@@ -373,6 +373,14 @@ fn keeps_special(engine: EngineFacts, family: &Family) -> bool {
         KeepsSpecial::Known => true,
     };
     is_accepted && names::is_known(family)
+}
+
+/// Reads the tools of a request; none if its calls are looked for by a guess and there is too much to read.
+fn read_tools(text: &str, is_guess: bool) -> Arc<Tools> {
+    if text.is_empty() || is_guess && text.len() > MOST_TOOLS {
+        return Arc::clone(&NO_TOOLS);
+    }
+    Arc::new(Tools::read(text))
 }
 
 /// Returns the first bytes of all markers of these tags, this family and these calls, and of calls without one.
