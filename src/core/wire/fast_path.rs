@@ -290,7 +290,7 @@ fn repeated<'d>(after: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::wire::options::Options;
+    use crate::wire::options::{Options, ThinkMode};
     use crate::wire::{
         Api, EngineFacts, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
     };
@@ -435,5 +435,34 @@ mod tests {
             );
             said = all;
         }
+    }
+
+    /// Checks that an escape in a tag is read where only the option `think` looks for reasoning.
+    #[test]
+    fn an_escaped_tag_does_not_take_the_short_way() {
+        let mut options = Options {
+            parser: "off".to_owned().try_into().unwrap(),
+            ..Options::default()
+        };
+        options.think.mode = ThinkMode::Auto;
+        let offer = OutputConstraints::default();
+        let script = TextFormat::of(&options, "m", offer, EngineFacts::default()).map(Arc::new);
+        let shape = Shape {
+            script,
+            ..Shape::new(Api::Chat, true, Arc::new(options))
+        };
+        let mut rewriter = Rewriter::new(shape, Stamp::default());
+        let mut out = OutputBuffer::default();
+        for text in ["<think>", "a", "b", "c", "\\u003c/think>", "d"] {
+            let chunk = format!(
+                "data: {{\"id\":\"a\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+            );
+            rewriter.push(chunk.as_bytes(), &mut out);
+        }
+        let all = String::from_utf8(out.to_vec()).unwrap();
+        assert!(
+            all.contains(r#"{"content":"d"}"#) && !all.contains("think>"),
+            "{all}"
+        );
     }
 }

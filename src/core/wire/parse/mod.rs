@@ -327,8 +327,12 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let at = choice as usize;
+        if let Delta::Content(text) = &delta
+            && self.passes_unread(at, text)
+        {
+            return to.delta(choice, delta, extras);
+        }
         let extras = match &delta {
-            Delta::Content(text) if self.passes_unread(at, text) => extras,
             Delta::Content(text) => {
                 let extras = match text.is_empty() {
                     true => extras,

@@ -10,7 +10,7 @@ use super::marker::FirstBytes;
 use super::names;
 use super::reasoning::TrailingCalls;
 use super::text::TextParser;
-use super::think::{Think, ThinkFormat};
+use super::think::{PLAIN, Think, ThinkFormat};
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
@@ -25,8 +25,6 @@ use std::sync::{Arc, LazyLock};
 const MOST_TOOLS: usize = 1 << 20;
 /// Tools of requests that have none.
 static NO_TOOLS: LazyLock<Arc<Tools>> = LazyLock::new(Arc::default);
-/// Tag that models of all families may write; Harmony begins with the same byte.
-const PLAIN_TAG: &str = "<think>";
 
 /// Tools and output constraints of a request, which decide what the model may write besides plain text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,8 +117,6 @@ pub struct TextFormat {
     close: &'static str,
     /// First bytes of all markers, and of calls without one.
     firsts: FirstBytes,
-    /// True if a text without any of them is content wherever it is.
-    passes_plain: bool,
     tools: Arc<Tools>,
     /// Repair of arguments in Harmony's calls that are no JSON.
     repair: RepairArguments,
@@ -165,8 +161,10 @@ impl TextFormat {
             }
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
             Parser::Off => {
+                let think = ThinkFormat::from(&options.think);
                 return Some(Self {
-                    think: (&options.think).into(),
+                    firsts: first_bytes(&think, &[], &[]),
+                    think,
                     ..Self::default()
                 });
             }
@@ -214,8 +212,7 @@ impl TextFormat {
         Some(Self {
             harmony: false,
             vocabulary: None,
-            firsts: first_bytes(&think, family, &calls),
-            passes_plain: think.mode != ThinkMode::Forced && family.answer.0.is_empty(),
+            firsts: first_bytes(&think, family.turns, &calls),
             think,
             assumed: auto && block.is_guess && options.think.mode == ThinkMode::Off,
             is_family_think: options.think.mode == ThinkMode::Off,
@@ -235,7 +232,8 @@ impl TextFormat {
     /// Returns true if a text is content without being parsed: it has not even the first byte of a marker. `begins`: it is
     /// the beginning of an answer, where white space waits for what follows.
     pub(super) fn passes(&self, text: &str, begins: bool) -> bool {
-        self.passes_plain
+        self.knows_marks()
+            && self.think.mode != ThinkMode::Forced
             && self.firsts.find(text.as_bytes()).is_none()
             && !(begins && text.trim_start().is_empty())
     }
@@ -243,12 +241,17 @@ impl TextFormat {
     /// Returns true if no marker begins in a text in JSON spelling, whatever its escapes stand for, so that it can be searched
     /// as it is spelled.
     pub(super) fn has_no_marker(&self, spelled: &str) -> bool {
-        let mut is_free = !self.harmony && self.answer.0.is_empty();
+        let mut is_free = self.knows_marks();
         Text::json(spelled).each_character(|sign| {
             let first = sign.encode_utf8(&mut [0; 4]).bytes().next();
             is_free &= !first.is_some_and(|first| self.firsts.contains(first));
         });
         is_free
+    }
+
+    /// Returns true if the first bytes are those of everything that the readers look for.
+    fn knows_marks(&self) -> bool {
+        !self.harmony && self.answer.0.is_empty()
     }
 
     /// Returns the description of an answer of gpt-oss.
@@ -383,11 +386,17 @@ fn read_tools(text: &str, is_guess: bool) -> Arc<Tools> {
     Arc::new(Tools::read(text))
 }
 
-/// Returns the first bytes of all markers of these tags, this family and these calls, and of calls without one.
-fn first_bytes(think: &ThinkFormat, family: &Family, calls: &[&'static Format]) -> FirstBytes {
+/// Returns the first bytes of the markers of reasoning, of turns and of calls, and of calls without a marker. Harmony
+/// begins with the first byte of the plain tags.
+fn first_bytes(
+    think: &ThinkFormat,
+    turns: &[&'static str],
+    calls: &[&'static Format],
+) -> FirstBytes {
     FirstBytes::default()
-        .with([PLAIN_TAG, &think.start, &think.end, &think.tool_start])
-        .with(family.turns.iter().copied())
+        .with(PLAIN)
+        .with([&*think.start, &think.end, &think.tool_start])
+        .with(turns.iter().copied())
         .with(calls.iter().flat_map(|format| format.beginnings()))
 }
 

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Tags that a model may write instead of those of its family.
-const PLAIN: [&str; 2] = ["<think>", "</think>"];
+pub(super) const PLAIN: [&str; 2] = ["<think>", "</think>"];
 
 /// Number of end tags in [`Think::ends`].
 const END_TAGS: usize = 2;
