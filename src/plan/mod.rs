@@ -305,7 +305,7 @@ fn cut_header(request: &ChatRequest) -> Option<Arc<TextFormat>> {
     is_cut.then(|| Arc::new(TextFormat::gpt_oss()))
 }
 
-/// What the script of a request without tools depends on.
+/// Inputs that decide the script of a request without tools.
 struct ScriptInputs {
     options: Arc<Options>,
     model: String,

@@ -91,7 +91,7 @@ pub(super) struct Parsing {
     choices: Vec<Option<Box<Choice>>>,
     /// Choices that have had content and no parser yet, one bit for each of the first 64.
     begun: u64,
-    /// What is known of the next text of a choice, which is whole.
+    /// Hint about the next text of a choice, which is whole.
     expected: Option<(u32, WholeText)>,
     /// Number of choices requested; deltas of a higher index are not parsed.
     max_choices: usize,
@@ -121,12 +121,12 @@ pub(super) enum TextRoute {
     Reasoning,
 }
 
-/// What is known of a whole text before it is parsed.
+/// Hint about a whole text, given before the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WholeText {
-    /// It is the model's entire output, and generation ended by itself.
+    /// The text is the model's entire output, and generation ended by itself.
     Only,
-    /// A limit has cut it.
+    /// A limit has cut the text.
     Cut,
 }
 
@@ -175,7 +175,7 @@ struct Undecided {
 impl Undecided {
     /// Beginnings of Harmony output where the engine shows special tokens.
     const BEGINNINGS: [&'static str; 2] = [header::CHANNEL, "<|start|>assistant"];
-    /// What follows the first or the second of them.
+    /// Continuations of each beginning that make it a header.
     const HEADERS: [&'static [&'static str]; 2] = [
         &["analysis", "commentary", "final"],
         &[header::CHANNEL, " to=", "<|message|>"],

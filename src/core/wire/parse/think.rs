@@ -27,7 +27,7 @@ pub(super) const PLAIN: [&str; 2] = ["<think>", "</think>"];
 /// Number of end tags in [`Think::ends`].
 const END_TAGS: usize = 2;
 
-/// Where reasoning may be in the text, and the tags around it.
+/// Place of reasoning in the text, and the tags around it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ThinkFormat {
     pub(super) mode: ThinkMode,
