@@ -21,7 +21,7 @@ use super::rule::{Constraint, RequestRule, RuleChange};
 use super::template::PromptRoutes;
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, PriorityOrder};
-use crate::wire::{EngineFacts, KeepsSpecial};
+use crate::wire::EngineFacts;
 use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {
@@ -32,7 +32,7 @@ pub(super) static ENGINE: Engine = Engine {
         priority: PriorityOrder::HighFirst,
         limit_taken_off: 2,
         facts: EngineFacts {
-            keeps_special: KeepsSpecial::Known,
+            refuses_special: Some(&[]),
             ..Capabilities::PLAIN.facts
         },
         ..Capabilities::PLAIN

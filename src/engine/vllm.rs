@@ -21,7 +21,7 @@ use super::{
     TOKENIZE, Versions, usual,
 };
 use crate::request::responses::{Capabilities, PriorityOrder};
-use crate::wire::{EngineFacts, KeepsSpecial};
+use crate::wire::EngineFacts;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
@@ -32,7 +32,8 @@ pub(super) static ENGINE: Engine = Engine {
         wants_parser: true,
         priority: PriorityOrder::LowFirst,
         facts: EngineFacts {
-            keeps_special: KeepsSpecial::ButMistral,
+            // Mistral's own tokenizer does, and to 0.7 the server ends then (vllm-project/vllm#14094).
+            refuses_special: Some(&["mistral"]),
             ..Capabilities::PLAIN.facts
         },
         ..Capabilities::PLAIN

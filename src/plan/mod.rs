@@ -109,7 +109,7 @@ impl Route {
             hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
-            keeps_special: takes.keeps_special,
+            refuses_special: takes.refuses_special,
             template: self.template,
         }
     }

@@ -1,7 +1,7 @@
 //! Inputs of the conversion to an engine's request, besides the client's body: engine capabilities, history,
 //! aliases.
 
-use crate::wire::{EngineFacts, KeepsSpecial, TemplateFacts};
+use crate::wire::{EngineFacts, TemplateFacts};
 
 /// Capabilities of an engine that decide which optional parts of a Responses request it receives.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl Capabilities {
             hides_reasoning: false,
             leaves_calls: false,
             effort_thinks: false,
-            keeps_special: KeepsSpecial::Never,
+            refuses_special: None,
             template: TemplateFacts::UNKNOWN,
         },
         hosted_items: false,

@@ -44,7 +44,7 @@ pub use facts::TemplateFacts;
 use families::GPT_OSS;
 use harmony::{Harmony, HarmonyCalls};
 use reasoning::EngineReasoning;
-pub use script::{EngineFacts, KeepsSpecial, OutputConstraints, TextFormat};
+pub use script::{EngineFacts, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
 use tokens::Tokens;

@@ -53,23 +53,11 @@ pub struct EngineFacts {
     pub leaves_calls: bool,
     /// True if an effort switches thinking on.
     pub effort_thinks: bool,
-    /// Models for which the engine is known to accept `skip_special_tokens: false`.
-    pub keeps_special: KeepsSpecial,
+    /// Families for which the engine refuses `skip_special_tokens: false`, by their first names; it accepts the field for all
+    /// others. `None` if it may not know the field.
+    pub refuses_special: Option<&'static [&'static str]>,
     /// Facts about the chat template.
     pub template: TemplateFacts,
-}
-
-/// Models for which an engine is known to accept `skip_special_tokens: false`, and to need it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeepsSpecial {
-    /// None: the engine may refuse the field.
-    #[default]
-    Never,
-    /// Models of a known family other than Mistral's, whose own tokenizer refuses the field. vLLM to 0.7 ends then
-    /// (vllm-project/vllm#14094).
-    ButMistral,
-    /// Models of a known family.
-    Known,
 }
 
 impl OutputConstraints<'_> {
@@ -370,12 +358,8 @@ impl TextFormat {
 
 /// Returns true if the engine is known to accept `skip_special_tokens: false` for a model of this family.
 fn keeps_special(engine: EngineFacts, family: &Family) -> bool {
-    let is_accepted = match engine.keeps_special {
-        KeepsSpecial::Never => false,
-        KeepsSpecial::ButMistral => family.name() != Some("mistral"),
-        KeepsSpecial::Known => true,
-    };
-    is_accepted && names::is_known(family)
+    let refused = |families: &[&str]| family.name().is_none_or(|name| families.contains(&name));
+    names::is_known(family) && engine.refuses_special.is_some_and(|all| !refused(all))
 }
 
 /// Reads the tools of a request; none if its calls are looked for by a guess and there is too much to read.
