@@ -186,6 +186,8 @@ pub struct ChatRequest {
     pub reasons: Option<bool>,
     /// True if the client sets an effort of reasoning other than `none`.
     pub(crate) sets_effort: bool,
+    /// True if the request begins the answer, or has strings that end it.
+    pub(crate) is_part: bool,
     /// Limit on the tokens of reasoning, where it is no member of the body: a Messages request's `budget_tokens`.
     pub(crate) reasoning_budget: Option<u32>,
     /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
@@ -355,7 +357,9 @@ impl ChatRequest {
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         request.reasons = reasons(field);
         request.sets_effort = sets_effort(field);
-        request.continues_text = field("continue_final_message") == Some("true")
+        let continues = field("continue_final_message") == Some("true");
+        request.is_part = continues || field("stop").is_some_and(|stop| stop != "null");
+        request.continues_text = continues
             && !field("messages").is_some_and(|messages| opens_thinking(messages.as_bytes()));
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
         request.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
@@ -412,6 +416,7 @@ impl ChatRequest {
             required,
             thinks: self.reasons,
             sets_effort: self.sets_effort,
+            is_part: self.is_part,
             constrained: self.constrained,
         }
     }

@@ -471,6 +471,11 @@ impl Record {
         {
             upstream.note_separate_reasoning(model());
         }
+        if let Some(upstream) = &self.upstream
+            && !summary.template.is_empty()
+        {
+            upstream.note_template(model(), summary.template);
+        }
         self.summary = summary;
     }
 

@@ -2,7 +2,7 @@
 //! from the text, and what the chat template does.
 //!
 //! Takes: a model's name with the fallbacks with which the engine has answered for it, that an answer of it has
-//! separated reasoning, and what its rendered prompts show. Gives: those facts, for later requests. Remembers: them, for
+//! separated reasoning, and what its rendered prompts and its answers show. Gives: those facts, for later requests. Remembers: them, for
 //! at most 256 models, until the engine may have been replaced. Never: sends a request.
 
 use crate::engine::fallback::Fallbacks;
@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 /// Upper limit for the models of one upstream for which facts are kept.
 const MODELS: usize = 256;
-/// Upper limit for the models of one upstream whose prompts are requested. Clients may invent names.
+/// Upper limit for the models of one upstream whose prompts are requested, and for those whose answers show facts. Clients may
+/// invent names.
 const TEMPLATES: usize = 64;
 /// Upper limit for the bytes of a model's name.
 const NAME: usize = 256;
@@ -34,10 +35,19 @@ pub(super) struct ModelFacts {
     pub(super) fallbacks: Fallbacks,
     /// True once an answer has separated reasoning from the text.
     pub(super) separates_reasoning: bool,
-    /// Facts about the chat template.
+    /// Facts about the chat template that rendered prompts have shown.
     pub(super) template: TemplateFacts,
+    /// Facts about the chat template that answers have shown.
+    shown: TemplateFacts,
     /// Whether the prompts that show them have been requested.
     pub(super) prompts: Prompts,
+}
+
+impl ModelFacts {
+    /// Returns what is known of the chat template. Prompts are the better evidence.
+    pub(super) fn template(&self) -> TemplateFacts {
+        self.template.or(self.shown)
+    }
 }
 
 /// State of the requests for a model's prompts.
@@ -89,6 +99,16 @@ impl LearnedFacts {
         }
     }
 
+    /// Records what an answer of this model has shown of its chat template.
+    pub(super) fn note_template(&self, model: &str, shown: TemplateFacts) {
+        let known = self.of(model).shown;
+        let is_shown = |facts: &&ModelFacts| !facts.shown.is_empty();
+        let is_full = || self.models.read().values().filter(is_shown).count() >= TEMPLATES;
+        if shown.or(known) != known && (!known.is_empty() || !is_full()) {
+            self.change(model, |facts| facts.shown = shown.or(facts.shown));
+        }
+    }
+
     /// Returns true if the prompts of a model are to be requested, which counts as done from now on. `has_key`: the
     /// engine will get a key.
     pub(super) fn begin_prompts(&self, model: &str, has_key: bool) -> bool {
@@ -113,14 +133,12 @@ impl LearnedFacts {
     }
 
     /// Returns the models of whose template something is known, sorted by name.
-    pub(super) fn templates(&self) -> Vec<(Box<str>, TemplateFacts)> {
+    pub(super) fn templates(&self) -> Vec<(Box<str>, ModelFacts)> {
         let models = self.models.read();
         let known = models
             .iter()
-            .filter(|(_, facts)| !facts.template.is_empty());
-        let mut all: Vec<_> = known
-            .map(|(name, facts)| (name.clone(), facts.template))
-            .collect();
+            .filter(|(_, facts)| !facts.template().is_empty());
+        let mut all: Vec<_> = known.map(|(name, facts)| (name.clone(), *facts)).collect();
         all.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         all
     }
@@ -193,6 +211,47 @@ mod tests {
         assert!(!facts.of("m").separates_reasoning);
     }
 
+    /// Returns what is known of templates.
+    fn shown(facts: &LearnedFacts) -> Vec<(Box<str>, TemplateFacts)> {
+        let all = facts.templates().into_iter();
+        all.map(|(model, facts)| (model, facts.template()))
+            .collect()
+    }
+
+    #[test]
+    fn answers_show_what_prompts_do_not() {
+        let told = |json: &str| serde_json::from_str::<TemplateFacts>(json).unwrap();
+        let facts = LearnedFacts::default();
+        for (answer, expected) in [
+            (r#"{"thinking_unset":""}"#, r#"{"thinking_unset":""}"#),
+            (
+                r#"{"thinking_on":"<think>"}"#,
+                r#"{"thinking_unset":"","thinking_on":"<think>"}"#,
+            ),
+            (
+                r#"{"thinking_unset":"<think>"}"#,
+                r#"{"thinking_unset":"<think>","thinking_on":"<think>"}"#,
+            ),
+        ] {
+            facts.note_template("m", told(answer));
+            assert_eq!(shown(&facts), [("m".into(), told(expected))], "{answer}");
+        }
+        let prompt = TemplateFacts::UNKNOWN.with_prompt(None, "assistant:");
+        facts.end_prompts("m", Prompts::Rendered, prompt);
+        let both = r#"{"thinking_unset":"","thinking_on":"<think>"}"#;
+        assert_eq!(shown(&facts), [("m".into(), told(both))]);
+        facts.doubt();
+        assert_eq!(
+            shown(&facts),
+            [("m".into(), prompt)],
+            "the engine may be another one"
+        );
+        for number in 0..2 * TEMPLATES {
+            facts.note_template(&number.to_string(), told(both));
+        }
+        assert_eq!(shown(&facts).len(), TEMPLATES + 1);
+    }
+
     #[test]
     fn prompts_are_requested_once_and_again_after_a_failure() {
         let facts = LearnedFacts::default();
@@ -201,27 +260,27 @@ mod tests {
         end(Prompts::Unauthorized);
         assert!(!facts.begin_prompts("m", false) && facts.begin_prompts("m", true));
         end(Prompts::Failed(Instant::now()));
-        assert!(!facts.begin_prompts("m", true) && facts.templates().is_empty());
+        assert!(!facts.begin_prompts("m", true) && shown(&facts).is_empty());
         end(Prompts::Failed(Instant::now() - RETRY));
         assert!(facts.begin_prompts("m", false));
         let told = TemplateFacts::UNKNOWN.with_prompt(None, "x<think>");
         facts.end_prompts("m", Prompts::Rendered, told);
         assert!(!facts.begin_prompts("m", true));
-        assert_eq!(facts.templates(), [("m".into(), told)]);
+        assert_eq!(shown(&facts), [("m".into(), told)]);
         facts.doubt();
-        assert_eq!(facts.templates(), [("m".into(), told)]);
+        assert_eq!(shown(&facts), [("m".into(), told)]);
         assert!(
             facts.begin_prompts("m", false),
             "the engine may be another one"
         );
         facts.end_prompts("m", Prompts::Failed(Instant::now()), TemplateFacts::UNKNOWN);
         assert_eq!(
-            facts.templates(),
+            shown(&facts),
             [("m".into(), told)],
             "nothing better is known"
         );
         facts.clear();
-        assert!(facts.templates().is_empty());
+        assert!(shown(&facts).is_empty());
         let begun = (0..MODELS).filter(|number| facts.begin_prompts(&number.to_string(), true));
         assert_eq!(begun.count(), TEMPLATES);
         assert!(

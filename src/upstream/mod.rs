@@ -368,8 +368,8 @@ impl Upstream {
         let template = match (&options.parser, self.only_listed()) {
             (Parser::Off, _) => TemplateFacts::UNKNOWN,
             // Such an engine renders its template whatever the name.
-            (_, Some(only)) if *only != *model => self.learned.of(&only).template,
-            _ => learned.template,
+            (_, Some(only)) if *only != *model => self.learned.of(&only).template(),
+            _ => learned.template(),
         };
         Route {
             responses: self.config.responses,
@@ -399,6 +399,13 @@ impl Upstream {
         self.learned.note_separate_reasoning(model);
     }
 
+    /// Records what an answer of this model has shown of its chat template.
+    pub fn note_template(&self, model: &str, shown: TemplateFacts) {
+        let only = self.only_listed();
+        self.learned
+            .note_template(only.as_deref().unwrap_or(model), shown);
+    }
+
     /// Has the chat template of a model looked at, unless that has been done or its engine cannot show it. Returns at
     /// once. `passed`: the client's credentials, for an upstream that is configured to receive them.
     pub fn want_template(&self, model: &str, passed: Option<&HeaderValue>) {
@@ -420,11 +427,16 @@ impl Upstream {
         }
     }
 
-    /// Returns what is known of the chat templates of this upstream's models, by the engine's names, and the route that
-    /// has shown it.
-    pub fn templates(&self) -> (Vec<(Box<str>, TemplateFacts)>, Option<&'static str>) {
+    /// Returns what is known of the chat templates of this upstream's models, by the engine's names, each with what has shown
+    /// it: a route of the engine, or else answers.
+    pub fn templates(&self) -> Vec<(Box<str>, TemplateFacts, &'static str)> {
         let route = self.identity().engine.renders.map(PromptRoutes::path);
-        (self.learned.templates(), route)
+        let all = self.learned.templates().into_iter();
+        all.map(|(model, facts)| {
+            let rendered = route.filter(|_| !facts.template.is_empty());
+            (model, facts.template(), rendered.unwrap_or("answers"))
+        })
+        .collect()
     }
 
     /// Returns true if the engine reports a reasoning parser.

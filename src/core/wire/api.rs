@@ -4,7 +4,7 @@
 
 use super::event::{PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
 use super::options::{ContinuousUsage, Options, ReasoningField};
-use super::parse::{TextFormat, Unparsed, Unread};
+use super::parse::{TemplateFacts, TextFormat, Unparsed, Unread};
 use super::rule::Tally;
 use std::fmt;
 use std::sync::Arc;
@@ -314,6 +314,8 @@ pub struct Summary {
     pub unread: Option<Unread>,
     /// True if the engine separated reasoning itself, in an answer whose text was searched for reasoning.
     pub reasoning_was_separate: bool,
+    /// Facts about the model's chat template that the answer shows.
+    pub template: TemplateFacts,
 }
 
 impl Summary {
@@ -336,6 +338,7 @@ impl Summary {
         self.unparsed = self.unparsed.or(other.unparsed);
         self.unread = self.unread.or(other.unread);
         self.reasoning_was_separate |= other.reasoning_was_separate;
+        self.template = self.template.or(other.template);
     }
 }
 

@@ -13,7 +13,7 @@ use super::parse::{Beginning, Parsing};
 use super::rule::Rule;
 use super::sse::{Frame, Framer, FramerOutput};
 use super::stages::Stages;
-use super::{Ending, MissingChoices, OutputBuffer, Progress, Shape, Stamp, Summary};
+use super::{Ending, MissingChoices, OutputBuffer, Progress, Shape, Stamp, Summary, TemplateFacts};
 use crate::json::Raw;
 
 /// Rewriter: the pipeline for one answer, from engine bytes to canonical bytes.
@@ -262,6 +262,7 @@ impl AnswerReader {
             unparsed: parsing.and_then(Parsing::unparsed),
             unread: stages.beginning.as_ref().and_then(Beginning::unread),
             reasoning_was_separate: parsing.is_some_and(Parsing::engine_sent_reasoning),
+            template: parsing.map_or(TemplateFacts::UNKNOWN, Parsing::template),
         }
     }
 }

@@ -97,6 +97,7 @@ impl ResponsesRequest {
             required: self.tools.must_call(),
             thinks,
             sets_effort: sets_effort(|key| self.member(key)),
+            is_part: self.member("stop").is_some_and(|stop| stop != "null"),
             constrained,
         };
         let facts = EngineFacts {

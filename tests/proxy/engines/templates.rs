@@ -168,6 +168,59 @@ async fn the_prompts_are_rendered_with_the_key_of_a_client() {
     world.end().await;
 }
 
+/// The model's name says that the template opens a block, the engine shows no prompt, and its answers tell.
+#[tokio::test]
+async fn answers_tell_if_the_template_opens_the_block() {
+    let engine = Engine::answering(|attempt| {
+        let said = [
+            ("think first", "I look.</think>Hi"),
+            ("explain", "R1 writes <think>x</think> first."),
+            ("", "Hello."),
+        ];
+        let said = said.iter().find(|(of, _)| attempt.text().contains(of));
+        let script = said.map_or_else(Script::stream, |(_, text)| Script::stream().text(text));
+        script.finish("stop").usage(3, 9).done().end()
+    })
+    .await;
+    engine.set_models(Script::models(&["deepseek-r1"]));
+    let world = World::start_as(engine, "generic", Setup::new()).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    let ask = async |question: &str, stop: Value| {
+        let messages = json!([{"role": "user", "content": question}]);
+        let body =
+            json!({"model": "deepseek-r1", "stream": true, "messages": messages, "stop": stop});
+        world.chat(body.to_string()).await.text().to_owned()
+    };
+    let stream = async |question: &str| ask(question, Value::Null).await;
+    let shown = async || {
+        let mut all = templates(&world).await;
+        (
+            all[0]["facts"]["thinking_unset"].take(),
+            all[0]["from"].take(),
+        )
+    };
+    let (closed, open) = (
+        (json!(""), json!("answers")),
+        (json!("<think>"), json!("answers")),
+    );
+    let [hello, thought] = [expected(&["Hello."], &[]), expected(&["I look."], &["Hi"])];
+    assert_eq!(ask("hello", json!(["x"])).await, hello);
+    assert_eq!(templates(&world).await, json!([]), "its end may be missing");
+    assert_eq!(stream("hello").await, hello);
+    assert_eq!(shown().await, closed);
+    assert_eq!(stream("hello").await, expected(&[], &["Hello."]));
+    stream("explain").await;
+    assert_eq!(shown().await, closed, "the text is about tags");
+    stream("think first").await;
+    assert_eq!(shown().await, open);
+    for _ in 0..2 {
+        assert_eq!(stream("think first").await, thought);
+    }
+    assert_eq!(stream("hello").await, hello);
+    assert_eq!(shown().await, closed, "the last answer tells");
+    world.end().await;
+}
+
 /// An engine of an older version lacks the route.
 #[tokio::test]
 async fn without_the_route_the_names_count() {

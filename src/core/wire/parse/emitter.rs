@@ -50,6 +50,7 @@ impl<'a> PieceEmitter<'a, '_> {
                 self.found.reasoning |= rule == Rule::Harmony;
                 self.to.count_rule(rule);
             }
+            Piece::Opened => self.found.opened = Some(true),
             Piece::Reasoning(_) if self.hide_reasoning => {}
             Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text)), text.len()),
             Piece::Content(text) => self.delta(Delta::Content(Text::plain(text)), text.len()),

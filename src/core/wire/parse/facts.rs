@@ -50,6 +50,13 @@ impl PromptEnd {
         Self::opened_by(|tag| prompt.ends_with(tag)).unwrap_or(Self::Closed)
     }
 
+    fn or(self, other: Self) -> Self {
+        match self {
+            Self::Unknown => other,
+            Self::Closed | Self::Open(_) => self,
+        }
+    }
+
     /// Returns an open block of the first tags whose start tag, without white space at its ends, meets a condition.
     fn opened_by(is_tag: impl Fn(&str) -> bool) -> Option<Self> {
         let all = FAMILIES.iter().map(|family| &family.think);
@@ -75,6 +82,29 @@ impl TemplateFacts {
     pub fn with_prompt(mut self, thinks: Option<bool>, prompt: &str) -> Self {
         *self.end_mut(thinks) = PromptEnd::of(prompt);
         self
+    }
+
+    /// Adds what an answer shows of the prompt of a request with this switch of thinking. `opened`: the tags of a block that the
+    /// prompt had opened.
+    #[must_use]
+    pub(super) fn with_answer(
+        mut self,
+        thinks: Option<bool>,
+        opened: Option<&'static Tags>,
+    ) -> Self {
+        *self.end_mut(thinks) = opened.map_or(PromptEnd::Closed, PromptEnd::Open);
+        self
+    }
+
+    /// Adds what is unknown from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            unset: self.unset.or(other.unset),
+            on: self.on.or(other.on),
+            off: self.off.or(other.off),
+            taught: self.taught.or(other.taught),
+        }
     }
 
     /// Adds which calls the template teaches: those whose marks are in a prompt with a tool, and not in the same prompt

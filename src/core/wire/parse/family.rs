@@ -54,6 +54,17 @@ pub(super) enum BlockOpening {
     Always,
 }
 
+impl BlockOpening {
+    /// Returns true if the block is open where a request has this reasoning switch.
+    pub(super) fn opens(self, thinks: Option<bool>) -> bool {
+        match self {
+            Self::Never => false,
+            Self::OnRequest => thinks == Some(true),
+            Self::Always => thinks != Some(false),
+        }
+    }
+}
+
 /// Markers that are special tokens. Engines omit these from the text unless the request asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {

@@ -564,7 +564,7 @@ mod tests {
     impl Said {
         fn add(&mut self, piece: Piece<'_>) {
             let (kind, text) = match piece {
-                Piece::Recognised(_) => return,
+                Piece::Recognised(_) | Piece::Opened => return,
                 Piece::Reasoning(text) => ("reasoning", text),
                 Piece::Content(text) => ("content", text),
                 Piece::Call { name, .. } => ("call", name),

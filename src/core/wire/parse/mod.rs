@@ -26,6 +26,7 @@ mod script;
 mod text;
 mod think;
 mod tokens;
+mod undecided;
 mod unparsed;
 mod unread;
 mod vocabulary;
@@ -42,12 +43,13 @@ use crate::json::Text;
 use emitter::{PieceEmitter, Waiting};
 pub use facts::TemplateFacts;
 use families::GPT_OSS;
-use harmony::{Harmony, HarmonyCalls};
+use harmony::Harmony;
 use reasoning::EngineReasoning;
 pub use script::{EngineFacts, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
 use tokens::Tokens;
+use undecided::Undecided;
 pub use unparsed::Unparsed;
 use unparsed::UnparsedKinds;
 pub(super) use unread::Beginning;
@@ -60,6 +62,8 @@ pub use vocabulary::Vocabulary;
 enum Piece<'p> {
     /// The parser recognised unparsed output of this kind; the rule is counted in the statistics.
     Recognised(Rule),
+    /// The text shows that the template had opened a block of reasoning.
+    Opened,
     /// Text that is reasoning.
     Reasoning(&'p str),
     /// Answer text for the user.
@@ -160,57 +164,6 @@ enum Reader {
     Off,
 }
 
-/// Start of a text whose model name is ambiguous: decides between Harmony and the family's own format by the first
-/// characters.
-#[derive(Debug)]
-struct Undecided {
-    /// Parser to continue with if the text is not Harmony.
-    text: Box<TextParser>,
-    /// Calls for the Harmony parser.
-    calls: HarmonyCalls,
-    /// Buffered text that may be the beginning of Harmony.
-    held: String,
-}
-
-impl Undecided {
-    /// Beginnings of Harmony output where the engine shows special tokens.
-    const BEGINNINGS: [&'static str; 2] = [header::CHANNEL, "<|start|>assistant"];
-    /// Continuations of each beginning that make it a header.
-    const HEADERS: [&'static [&'static str]; 2] = [
-        &["analysis", "commentary", "final"],
-        &[header::CHANNEL, " to=", "<|message|>"],
-    ];
-
-    /// Selects the reader by the beginning of the text; `None` if more text is needed.
-    fn decided(&mut self, beginning: &str) -> Option<Reader> {
-        Some(match Self::is_harmony(beginning)? {
-            true => {
-                let calls = std::mem::take(&mut self.calls);
-                Reader::Harmony(Box::new(Harmony::new(calls)), None)
-            }
-            false => self.settled(),
-        })
-    }
-
-    /// Returns true if a text begins with a header of Harmony; `None` if more text is needed.
-    fn is_harmony(text: &str) -> Option<bool> {
-        for (mark, next) in Self::BEGINNINGS.into_iter().zip(Self::HEADERS) {
-            if let Some(rest) = text.strip_prefix(mark) {
-                let is_header = next.iter().any(|next| rest.starts_with(next));
-                let may_be = next.iter().any(|next| next.starts_with(rest));
-                return (is_header || !may_be).then_some(is_header);
-            }
-        }
-        let may_be = Self::BEGINNINGS.iter().any(|mark| mark.starts_with(text));
-        (!may_be).then_some(false)
-    }
-
-    /// Returns the reader for a text that is not Harmony.
-    fn settled(&mut self) -> Reader {
-        Reader::Text(std::mem::take(&mut self.text))
-    }
-}
-
 impl Parsing {
     /// Creates the stage for an answer of this shape; `None` if its text is not parsed. `items`: the client's API
     /// has output items.
@@ -297,6 +250,12 @@ impl Parsing {
         self.found.engine_sent_reasoning
     }
 
+    /// Returns what the answer shows of the model's chat template.
+    pub(super) fn template(&self) -> TemplateFacts {
+        let opened = self.found.opened;
+        opened.map_or(TemplateFacts::UNKNOWN, |opened| self.script.shown(opened))
+    }
+
     /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
     /// choice.
     pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn EventSink) {
@@ -358,7 +317,16 @@ impl Parsing {
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
                 self.queue_tokens(at, &mut extras);
-                self.flush(at, complete, extras, to)
+                let extras = self.flush(at, complete, extras, to);
+                let is_unopened = complete
+                    && !self.found.calls
+                    && self
+                        .existing_reader(at)
+                        .is_some_and(|reader| reader.lacks_tags());
+                if is_unopened && self.found.opened.is_none() {
+                    self.found.opened = Some(false);
+                }
+                extras
             }
             Delta::Role | Delta::Bare => {
                 self.queue_tokens(at, &mut extras);
@@ -808,6 +776,11 @@ impl Reader {
         }
     }
 
+    /// Returns true if the text has no tag, though templates of the model's family open the block of reasoning.
+    fn lacks_tags(&self) -> bool {
+        matches!(self, Self::Text(text) if text.lacks_tags())
+    }
+
     /// Stops looking for reasoning. Calls are looked for, and what follows may be Harmony if it begins so. `leave` ends what
     /// the parser of text holds.
     fn leave_reasoning(&mut self, emit: Emit<'_>, leave: fn(&mut TextParser, Emit<'_>)) {
@@ -887,7 +860,7 @@ mod tests {
             Piece::Reasoning(text) => *said += &format!("({text})"),
             Piece::Content(text) | Piece::Arguments(text) => *said += text,
             Piece::Call { name, .. } => *said += &format!("[{name}]"),
-            Piece::Recognised(_) | Piece::Item(_) | Piece::MessageEnd => {}
+            Piece::Recognised(_) | Piece::Opened | Piece::Item(_) | Piece::MessageEnd => {}
         }
     }
 

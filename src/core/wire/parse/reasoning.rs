@@ -105,7 +105,11 @@ impl TrailingCalls {
                     call.arguments.push_str(text);
                 }
             }
-            Piece::Recognised(_) | Piece::Reasoning(_) | Piece::Item(_) | Piece::MessageEnd => {}
+            Piece::Recognised(_)
+            | Piece::Opened
+            | Piece::Reasoning(_)
+            | Piece::Item(_)
+            | Piece::MessageEnd => {}
         };
         match last {
             true => calls.end(collect),

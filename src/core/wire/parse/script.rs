@@ -1,5 +1,6 @@
 //! Format of the text that an engine may leave unparsed, derived from the options, the model's name and the request.
 
+use super::Reader;
 use super::calls::format::{Format, REQUIRED};
 use super::calls::{Calls, Starts, StrayEnds};
 use super::facts::{PromptEnd, TemplateFacts};
@@ -12,9 +13,9 @@ use super::reasoning::TrailingCalls;
 use super::text::TextParser;
 use super::think::{PLAIN, Think, ThinkFormat};
 use super::tokens::Tokens;
+use super::undecided::Undecided;
 use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
-use super::{Reader, Undecided};
 use crate::json::{Members, Text};
 use crate::wire::options::{self, Options, Parser, RepairArguments, ThinkMode};
 use crate::wire::tools::Tools;
@@ -37,6 +38,8 @@ pub struct OutputConstraints<'a> {
     pub thinks: Option<bool>,
     /// True if the request sets an effort of reasoning other than `none`.
     pub sets_effort: bool,
+    /// True if the answer is perhaps a part of the text: the request begins it, or has strings that end it.
+    pub is_part: bool,
     /// True if the engine forces the output into a format from the first token on, unless it parses reasoning
     /// itself.
     pub constrained: bool,
@@ -95,6 +98,8 @@ pub struct TextFormat {
     unopened: bool,
     /// True if only the model's name suggests that the template opens the block.
     assumed: bool,
+    /// Block that templates of the model's family open; `None` if answers cannot show whether this one does.
+    named: Option<NamedBlock>,
     /// True if the tags are those of the family, not of the configuration.
     is_family_think: bool,
     /// Start and end marker of the answer; empty if the family has none.
@@ -166,14 +171,10 @@ impl TextFormat {
         // The configuration knows better than the template, and the template better than the name.
         let is_named = matches!(options.parser, Parser::Family(_));
         let of_calls = taught.filter(|_| !is_named).unwrap_or(family);
-        let mut calls = Vec::new();
-        if !tools.is_empty() {
-            // In an answer bound to a format, JSON without a marker is the answer.
-            let is_answer =
-                |format: &&&Format| auto && offer.constrained && !format.bare.is_empty();
-            calls.extend(of_calls.calls.iter().filter(|format| !is_answer(format)));
-            calls.extend(offer.required.then_some(&REQUIRED));
-        }
+        let calls = match tools.is_empty() {
+            true => Vec::new(),
+            false => formats(of_calls, offer, auto),
+        };
         // An engine that has accepted tools keeps the tokens of their calls by itself.
         let special = match family.special == Special::All {
             true => !auto || keeps_special(engine, family),
@@ -184,8 +185,9 @@ impl TextFormat {
             false => family.think.opened,
         };
         let effort = (offer.sets_effort && engine.effort_thinks).then_some(true);
+        let switch = offer.thinks.or(effort);
         let block = Block::of(
-            engine.template.end(offer.thinks.or(effort)),
+            engine.template.end(switch),
             &family.think,
             opening,
             offer.thinks,
@@ -197,13 +199,16 @@ impl TextFormat {
         let is_free = !tells && !offer.constrained && !offer.required;
         let sure = is_free || !auto && block.is_guess;
         let think = think(&options.think, block.tags, sure && block.is_open);
+        let is_family_think = options.think.mode == ThinkMode::Off;
+        let named = NamedBlock::of(opening, offer, switch, &family.think);
         Some(Self {
             harmony: false,
             vocabulary: None,
             firsts: first_bytes(&think, family.turns, &calls),
             think,
-            assumed: auto && block.is_guess && options.think.mode == ThinkMode::Off,
-            is_family_think: options.think.mode == ThinkMode::Off,
+            assumed: auto && block.is_guess && is_family_think,
+            named: named.filter(|_| auto && is_free && is_family_think),
+            is_family_think,
             unopened: block.may_be_open,
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
@@ -301,6 +306,14 @@ impl TextFormat {
         self.refused_family
     }
 
+    /// Returns what an answer shows of its template. `opened`: the template had opened the block of reasoning.
+    pub(super) fn shown(&self, opened: bool) -> TemplateFacts {
+        self.named
+            .map_or(TemplateFacts::UNKNOWN, |NamedBlock { switch, tags }| {
+                TemplateFacts::UNKNOWN.with_answer(switch, opened.then_some(tags))
+            })
+    }
+
     /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
     pub(super) fn guessed_family(&self) -> Option<&'static Family> {
         self.guessed_family
@@ -336,7 +349,7 @@ impl TextFormat {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let mut text = Box::new(TextParser::new(
             Think::of(&self.think, self.unopened, &starts, self.is_family_think)
-                .map(|think| think.assumed(self.assumed)),
+                .map(|think| think.assumed(self.assumed, self.named.is_some())),
             AnswerMarkers::of(self.answer, &starts),
             Calls::of(&starts, StrayEnds::of(self.turns, self.close, &self.calls)),
         ));
@@ -354,6 +367,19 @@ impl TextFormat {
             None => Reader::Text(text),
         }
     }
+}
+
+/// Returns the formats of calls that are looked for. `is_guess`: the configuration names no parser.
+fn formats(
+    family: &'static Family,
+    offer: OutputConstraints<'_>,
+    is_guess: bool,
+) -> Vec<&'static Format> {
+    // In an answer bound to a format, JSON without a marker is the answer.
+    let is_answer = |format: &Format| is_guess && offer.constrained && !format.bare.is_empty();
+    let own = family.calls.iter().filter(|format| !is_answer(format));
+    let required = offer.required.then_some(&REQUIRED);
+    own.copied().chain(required).collect()
 }
 
 /// Returns true if the engine is known to accept `skip_special_tokens: false` for a model of this family.
@@ -384,6 +410,27 @@ fn first_bytes(
         .with(calls.iter().flat_map(|format| format.beginnings()))
 }
 
+/// Block of reasoning that templates of a family open.
+#[derive(Clone, Copy, Debug)]
+struct NamedBlock {
+    /// Reasoning switch of the request.
+    switch: Option<bool>,
+    tags: &'static Tags,
+}
+
+impl NamedBlock {
+    /// Returns the block, if an answer can show that it is open or not. A part of a text may lack its tags.
+    fn of(
+        opening: BlockOpening,
+        offer: OutputConstraints<'_>,
+        switch: Option<bool>,
+        tags: &'static Tags,
+    ) -> Option<Self> {
+        let may_show = opening.opens(offer.thinks) && !offer.is_part;
+        may_show.then_some(Self { switch, tags })
+    }
+}
+
 /// Block of reasoning in which an answer may begin, because the chat template has opened it.
 struct Block {
     tags: &'static Tags,
@@ -411,14 +458,7 @@ impl Block {
         let (tags, is_open) = match end {
             PromptEnd::Open(tags) => (tags, true),
             PromptEnd::Closed => (tags, false),
-            PromptEnd::Unknown => (
-                tags,
-                match opening {
-                    BlockOpening::Never => false,
-                    BlockOpening::OnRequest => thinks == Some(true),
-                    BlockOpening::Always => thinks != Some(false),
-                },
-            ),
+            PromptEnd::Unknown => (tags, opening.opens(thinks)),
         };
         Self {
             tags,

@@ -50,6 +50,11 @@ impl TextParser {
             .is_some_and(|think| think.prepare_whole(text, known))
     }
 
+    /// Returns true if the text has no tag, though templates of the model's family open the block of reasoning.
+    pub(super) fn lacks_tags(&self) -> bool {
+        self.think.as_ref().is_some_and(Think::lacks_tags)
+    }
+
     /// Returns how a text passes the whole chain unchanged; `None` if any stage has to parse it.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         self.passing(text, Think::route, Calls::passes)

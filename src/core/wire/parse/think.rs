@@ -71,6 +71,8 @@ pub(super) struct Think {
     /// True if only the model's name suggests that the template opens the block. In a complete text the tags present
     /// decide.
     is_guess: bool,
+    /// True while the text has no tag, and templates of the model's family open the block.
+    lacks_tags: bool,
     state: ThinkState,
     held: Held,
 }
@@ -125,22 +127,46 @@ impl Think {
             trim: format.trim,
             may_lack_start: unopened,
             is_guess: false,
+            lacks_tags: false,
             state,
             held: Held::default(),
         })
     }
 
-    /// Sets whether only the model's name suggests that the template opens the block.
+    /// Sets whether only the model's name suggests that the template opens the block, and whether the answer may show that it
+    /// does.
     #[must_use]
-    pub(super) fn assumed(self, assumed: bool) -> Self {
+    pub(super) fn assumed(self, is_guess: bool, may_show: bool) -> Self {
         Self {
-            is_guess: assumed,
+            is_guess,
+            lacks_tags: may_show,
             ..self
         }
     }
 
+    /// Returns true if the text so far has no tag, though templates of the model's family open the block.
+    pub(super) fn lacks_tags(&self) -> bool {
+        self.lacks_tags && self.state != ThinkState::Before
+    }
+
+    /// Notes what a text, which is no tag at its place, shows of the template.
+    fn note_tags(&mut self, text: &str, emit: Emit<'_>) {
+        if !self.lacks_tags || !text.contains('<') {
+            return;
+        }
+        let has = |tag: &str| !tag.trim().is_empty() && text.contains(tag.trim());
+        let is_end = self.end_without_start(text).is_some();
+        let has_start = self.start_tags.iter().any(|tag| has(tag)) || has(PLAIN[0]);
+        // Else the text is about tags.
+        if is_end && !has_start {
+            emit(Piece::Opened);
+        }
+        self.lacks_tags = !is_end && !has_start && !has(PLAIN[1]);
+    }
+
     /// Announces that the text continues an answer, so that no block is open.
     pub(super) fn expect_answer(&mut self) {
+        self.lacks_tags = false;
         self.state = ThinkState::After { blank: false };
     }
 
@@ -315,6 +341,7 @@ impl Think {
         match found {
             MarkerMatch::At { marker, .. } => {
                 self.is_plain = marker > 0;
+                self.lacks_tags = false;
                 self.state = ThinkState::Opened;
                 emit(Piece::Recognised(Rule::Think));
                 return Some(text.len() - begun.len() + self.start().len());
@@ -368,6 +395,10 @@ impl Think {
         self.state = ThinkState::After { blank: true };
         // The call marker stays in the text: the call parser needs it.
         let is_tag = marker < END_TAGS;
+        let is_unopened = std::mem::take(&mut self.lacks_tags);
+        if is_tag && is_unopened {
+            emit(Piece::Opened);
+        }
         Some(at + if is_tag { self.ends.len(marker) } else { 0 })
     }
 
@@ -450,6 +481,7 @@ impl Think {
             text
         };
         let said = if self.trim { begun.trim_end() } else { begun };
+        self.note_tags(said, emit);
         if !said.is_empty() {
             self.state = ThinkState::Inside { blank: false };
             emit(Piece::Reasoning(said));
@@ -464,6 +496,7 @@ impl Think {
 
     /// Emits text outside of blocks; with the option `trim`, without the white space after a block.
     fn answer(&mut self, text: &str, emit: Emit<'_>) {
+        self.note_tags(text, emit);
         let begins = matches!(self.state, ThinkState::After { blank: true }) && self.trim;
         let text = if begins { text.trim_start() } else { text };
         if !text.is_empty() {

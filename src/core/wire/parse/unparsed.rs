@@ -14,6 +14,8 @@ pub(super) struct UnparsedKinds {
     pub(super) harmony: bool,
     /// True if the engine itself sent reasoning separately from the text.
     pub(super) engine_sent_reasoning: bool,
+    /// True if the template had opened a block of reasoning, false if not; `None` if the answer does not show it.
+    pub(super) opened: Option<bool>,
 }
 
 /// Unparsed output found in an answer although no parser was configured. Logged once per family, so that operators

@@ -4,10 +4,10 @@
 //! Takes: the first piece of an answer's text. Gives: what it begins with. Remembers: that it has looked. Never:
 //! changes the text, or looks at more of it.
 
-use super::Undecided;
 use super::families::{FAMILIES, GPT_OSS};
 use super::family::Family;
 use super::names;
+use super::undecided::Undecided;
 use crate::json::Text;
 use std::sync::LazyLock;
 

@@ -86,11 +86,10 @@ fn upstream_state(upstream: &Upstream) -> impl Serialize {
 
 /// Returns what is known of the chat templates of the upstream's models.
 fn templates(upstream: &Upstream) -> Vec<impl Serialize> {
-    let (all, from) = upstream.templates();
-    let template = |(model, facts): (Box<str>, TemplateFacts)| {
+    let template = |(model, facts, from): (Box<str>, TemplateFacts, &'static str)| {
         members! { model, facts, says: facts.to_string(), from }
     };
-    all.into_iter().map(template).collect()
+    upstream.templates().into_iter().map(template).collect()
 }
 
 /// Returns a rule that changed requests or answers of an engine.
