@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from judge import Run
-from servers import Started, clean_environment
+from servers import Engine, clean_environment
 
 SECONDS = 120
 LEFT = ("reasoning-parser", "tools-parsed")
@@ -20,16 +20,17 @@ class Start:
     """A way to start the engine, the checks that have to find it, and a part of the configuration that is then advised."""
 
     how: str
-    options: tuple[str, ...]
+    options: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     config: str = ""
+    opened: bool = False
 
 
 STARTS = (
     Start("without its parsers", ("--bare",), LEFT, 'wire = { parser = "qwen3" }'),
-    Start("without its parsers, and with a template that opens <think>", ("--bare", "--opened"), LEFT, 'wire = { parser = "qwen3" }'),
-    Start("with a template that opens <think>", ("--opened",)),
-    Start("with another family's template", ("--template", "chatml"), LEFT, 'wire = { parser = "qwen3" }'),
+    Start("without its parsers, and with a template that opens <think>", ("--bare",), LEFT, 'wire = { parser = "qwen3" }', opened=True),
+    Start("with a template that opens <think>", opened=True),
+    Start("with another family's template", ("--chat-template", "chatml"), LEFT, 'wire = { parser = "qwen3" }'),
     Start("with thinking off by default", ("--no-thinking",)),
     Start("with 256 tokens of context", ("--context", "256"), ("context-size",)),
     Start("with one slot", ("--slots", "1"), ("two-choices",)),
@@ -42,8 +43,7 @@ USUAL |= {"completions", "responses"}
 def check(run: Run, binary: str, version: str, work: Path, model: Path) -> None:
     for start in STARTS:
         name = f"doctor sees llama.cpp {start.how}"
-        log = work / "logs" / f"doctor{''.join(start.options)}.log"
-        engine = Started(str(work / f"llamacpp-{version}" / "bin" / "python"), model, list(start.options), log)
+        engine = Engine("llamacpp", version, True, work, model, opened=start.opened, options=start.options, how=f", doctor, {start.how}")
         try:
             engine.wait()
             failure = "; ".join(faults(start, examined(binary, engine.address)))

@@ -37,12 +37,11 @@ class Skipped(Exception):
 
 @dataclass
 class Run:
-    """All answers of one engine; `parsing`: samewire read the text that the engine did not."""
+    """All answers of one engine; without its own parsers, samewire reads the text."""
 
     engine: str
     version: str
     parsers: bool
-    parsing: bool
     start_seconds: int
     # It gives vectors, and gets no questions.
     pools: bool = False
@@ -89,7 +88,7 @@ def compare(question: str, check: str, what: str, one: Answer, other: Answer, *,
 
 def alike(run: Run, question: Question, one: Answer, other: Answer) -> bool:
     """Whether two streams of an engine say the same, but for what it is known for."""
-    result = compare(question.name, "many", "stream", one, other, strict=run.parsing or not run.parsers)
+    result = compare(question.name, "many", "stream", one, other, strict=not run.parsers)
     return all(told.state != "failed" for told in excused([run], [result]))
 
 
@@ -113,7 +112,7 @@ def within(run: Run, question: Question) -> Iterator[Result]:
                 answer, theirs = spelled(answer), spelled(theirs)
             yield compare(name, "library", way, answer, theirs, strict=not run.parsers)
     # What an engine parses in a stream it parses otherwise at once; and in a stream it depends on how tokens come together.
-    strict = run.parsing or not run.parsers
+    strict = not run.parsers
     for api in ("chat", "responses", "messages", "native responses", "native messages", "completions"):
         if f"{api} stream" in told:
             one, other = told[f"{api} stream"], told[f"{api} whole"]
@@ -123,7 +122,7 @@ def within(run: Run, question: Question) -> Iterator[Result]:
     for form in FORMS:
         # Why it ended is judged elsewhere: engines say "tool_calls" without any, or "stop" after one.
         yield compare(name, "lossless", form, told[f"rewritten {form}"], told[f"engine {form}"], finish=False)
-        if not run.parsing:
+        if run.parsers:
             yield compare(name, "lossless", f"live {form}", told[f"chat {form}"], told[f"engine {form}"], strict=strict, finish=False)
         if f"responses {form}" in told:
             yield compare(name, "apis", form, told[f"chat {form}"], told[f"responses {form}"], strict=strict)
@@ -135,9 +134,8 @@ def within(run: Run, question: Question) -> Iterator[Result]:
         whole = Answer(content=text, finish=finish)
         for form in FORMS:
             yield compare(name, "raw", f"completions {form}", told[f"completions {form}"], whole)
-            if run.parsers or run.parsing:
-                wanted = read.reading(text, finish, OFFERED if question.tools else set())
-                yield compare(name, "raw", f"chat {form}", told[f"chat {form}"], wanted, strict=False)
+            wanted = read.reading(text, finish, OFFERED if question.tools else set())
+            yield compare(name, "raw", f"chat {form}", told[f"chat {form}"], wanted, strict=False)
 
 
 def of_messages(name: str, form: str, told: dict[str, Answer], strict: bool) -> Iterator[Result]:
@@ -186,12 +184,12 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
         asked = [question for question in questions if (question.name, "chat stream") in run.answers]
         results = excused([run], [result for question in asked for result in within(run, question)])
         twin = next((one for one in runs if (one.engine, one.version, one.parsers) == (run.engine, run.version, True)), None)
-        if run.parsing and twin:
+        if twin and not run.parsers:
             results += excused([twin], between(twin, run, "parsers", questions))
         elif not run.pools:
             run.skip("parsers", "only text that samewire read is compared with what the engine's parsers read")
         first = next(one for one in runs if one.parsers == run.parsers and one.pools == run.pools)
-        if first is not run and run.parsing == first.parsing:
+        if first is not run:
             results += excused([first, run], between(first, run, "engines", questions))
         elif not run.pools:
             run.skip("engines", "no other engine was asked before it")
@@ -201,7 +199,7 @@ def report(runs: list[Run], questions: list[Question]) -> dict[str, Any]:
             {
                 "engine": run.label(),
                 "start_seconds": run.start_seconds,
-                "parser": "samewire's" if run.parsing else "the engine's" if run.parsers else "none",
+                "parser": "the engine's" if run.parsers else "samewire's",
                 "results": [vars(result) for result in results],
                 "others": [{"what": what, "failure": failure} for what, failure in run.others],
                 "skipped": [{"what": what, "why": why} for what, why in run.skipped],

@@ -1,10 +1,9 @@
 """Serves a model of the form of Qwen3 with llama.cpp, until it is told to end. Needs the packages xllamacpp, gguf and numpy.
 
-    llamacpp.py MODEL PORT [--bare] [--opened] [--template NAME] [--no-thinking] [--context TOKENS] [--slots COUNT] [--slots-only]
+    llamacpp.py MODEL PORT [--bare] [--chat-template FILE|NAME] [--no-thinking] [--context TOKENS] [--slots COUNT] [--slots-only]
 
 MODEL is a folder as vLLM and SGLang read it; llama.cpp reads a file of another form, which is made of it first. With `--bare`
-the answer's text is passed on as the model wrote it. With `--opened` the chat template opens `<think>`, whatever a request says;
-`--template` names one of llama.cpp's own, such as `chatml`. With `--no-thinking` the model does not think unless a request says so. With
+the answer's text is passed on as the model wrote it. The chat template is in a file, or one of llama.cpp's own, such as `chatml`. With `--no-thinking` the model does not think unless a request says so. With
 `--slots-only` prompts are kept in its slots and nowhere else. TOKENS are those of one slot.
 """
 
@@ -90,13 +89,6 @@ def convert(model: Path, file: Path) -> None:
     writer.close()
 
 
-def opened(model: Path) -> str:
-    """The model's template, which begins an answer within its reasoning, as those of Qwen3-Thinking-2507 and DeepSeek R1."""
-    template = json.loads((model / "tokenizer_config.json").read_text())["chat_template"]
-    begin = template.rindex("{%- if add_generation_prompt %}")
-    return template[:begin] + "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}{%- endif %}"
-
-
 def parameters(file: Path, model: Path, wanted: argparse.Namespace) -> xllamacpp.CommonParams:
     given = xllamacpp.CommonParams()
     given.model.path = str(file)
@@ -111,10 +103,8 @@ def parameters(file: Path, model: Path, wanted: argparse.Namespace) -> xllamacpp
     given.use_jinja = True
     if wanted.slots_only:
         given.cache_ram_mib = 0
-    if wanted.opened:
-        given.chat_template = opened(model)
-    if wanted.template:
-        given.chat_template = wanted.template
+    if template := wanted.chat_template:
+        given.chat_template = Path(template).read_text() if Path(template).is_file() else template
     if wanted.no_thinking:
         given.default_template_kwargs = {"enable_thinking": "false"}
     if wanted.bare:
@@ -128,8 +118,7 @@ def main() -> None:
     arguments.add_argument("model", type=Path)
     arguments.add_argument("port", type=int)
     arguments.add_argument("--bare", action="store_true")
-    arguments.add_argument("--opened", action="store_true")
-    arguments.add_argument("--template")
+    arguments.add_argument("--chat-template")
     arguments.add_argument("--no-thinking", action="store_true")
     arguments.add_argument("--context", type=int, default=CONTEXT)
     arguments.add_argument("--slots", type=int, default=SLOTS)

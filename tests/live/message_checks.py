@@ -77,8 +77,6 @@ def text(message: Any) -> str:
 
 def called(at: Stage, **more: Any) -> Any:
     """A streamed message that thinks and calls a tool."""
-    if not (at.run.parsers or at.run.parsing):
-        raise Skipped("nobody reads the call in the engine's text")
     with at.client.messages.stream(**request(at.engine, user("weather"), tools=MESSAGE_TOOLS, **more)) as stream:
         return stream.get_final_message()
 
@@ -143,8 +141,6 @@ def foreign(at: Stage) -> str | None:
 
 def loop(at: Stage) -> str | None:
     """the library's runner of tools goes on to the end"""
-    if not (at.run.parsers or at.run.parsing):
-        raise Skipped("nobody reads the call in the engine's text")
 
     @anthropic.beta_tool
     def get_weather(city: str) -> str:
@@ -200,7 +196,7 @@ def counts(at: Stage) -> str | None:
         {},
         {"system": "Be kind."},
         {"thinking": {"type": "disabled"}},
-        {"tools": MESSAGE_TOOLS} if at.run.parsers or at.run.parsing else {},
+        {"tools": MESSAGE_TOOLS},
     ):
         body = request(at.engine, user("think"), **more)
         counted = at.client.messages.count_tokens(**{key: value for key, value in body.items() if key != "max_tokens"}).input_tokens

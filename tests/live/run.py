@@ -31,20 +31,14 @@ from judge import Run
 from message_checks import Stage
 from message_questions import MESSAGE_QUESTIONS
 from questions import QUESTIONS, Question
-from servers import HERE, Engine, Samewire, Unfit, knows
-
-# Reads what an engine without parsers leaves in its text.
-PARSER = ("parser", "qwen3")
+from servers import HERE, Engine, Samewire, Unfit
 
 
 def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -> Run:
     """All answers of one engine."""
-    parsing = not engine.parsers and knows(binary, *PARSER)
-    run = Run(engine.name, engine.version, engine.parsers, parsing, engine.start_seconds, engine.pools)
-    logs = work / "logs"
-    stem = engine.label.replace(" ", "-")
-    options = dict([PARSER]) if parsing else {}
-    proxy = Samewire(binary, logs / f"samewire-{stem}.log", options, engine.upstream())
+    run = Run(engine.name, engine.version, engine.parsers, engine.start_seconds, engine.pools)
+    logs, stem = work / "logs", engine.stem
+    proxy = Samewire(binary, logs / f"samewire-{stem}.log", {}, engine.upstream())
     natives: dict[str, Samewire] = {}
     try:
         if engine.pools:
@@ -56,7 +50,7 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
                 config = engine.upstream(f'{api} = "native"\n')
                 natives[api] = Samewire(binary, logs / f"samewire-native-{api}-{stem}.log", {}, config)
         clients = Clients.of(proxy)
-        asked = [question for question in questions if engine.parsers or (question.bare and (parsing or not question.tools))]
+        asked = [question for question in questions if engine.parsers or question.bare]
         for question in asked:
             ask_all(run, engine, binary, proxy, natives, clients, question, work / "captures" / stem)
         if left := [question.name for question in questions if question not in asked]:
@@ -160,7 +154,7 @@ def main() -> int:
     for wanted in given.engines:
         name, _, version = wanted.partition("=")
         try:
-            runs += both(name, version, given.binary, given.work, questions)
+            runs += both(name, version, given.binary, given.work, questions, given.only)
         except Unfit as reason:
             # What others said is told all the same.
             unfit = f"{unfit}{reason}\n"
@@ -172,7 +166,7 @@ def main() -> int:
     return 1 if report["failed"] else 3 if unfit else 0
 
 
-def both(name: str, version: str, binary: str, work: Path, questions: list[Question]) -> list[Run]:
+def both(name: str, version: str, binary: str, work: Path, questions: list[Question], only: str) -> list[Run]:
     """An engine with parsers and without; they start together, as each imports for a minute or more, with one core."""
     engines = []
     try:
@@ -186,13 +180,13 @@ def both(name: str, version: str, binary: str, work: Path, questions: list[Quest
         # llama.cpp answers with one thread, so that the second engine has its own processor if there are two.
         with concurrent.futures.ThreadPoolExecutor(2 if name == "llamacpp" else 1) as pool:
             runs = list(pool.map(lambda engine: gather(engine, binary, work, [] if engine.pools else questions), engines))
-        if name == "llamacpp":
-            for checks in (doctored, unflagged):
-                checks.check(runs[0], binary, version, work, HERE / "tiny-qwen3")
-        return runs
     finally:
         for engine in engines:
             engine.stop()
+    if name == "llamacpp":
+        doctored.check(runs[0], binary, version, work, HERE / "tiny-qwen3")
+    unflagged.check(runs[0], binary, work, HERE / "tiny-qwen3", only)
+    return runs
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -92,19 +93,34 @@ def answers(address: str, path: str = "/v1/models") -> bool:
 
 
 class Engine:
-    """A real engine with a tiny model, with its own parsers or without; `pools`: vLLM that gives vectors instead of text."""
+    """A real engine with a tiny model, with the parsers that fit it or without; `pools`: vLLM that gives vectors instead of text; `opened`:
+    with a template that opens `<think>`; `options`: further ones; `how`: what of this is not in the label yet."""
 
-    def __init__(self, name: str, version: str, parsers: bool, work: Path, model: Path, pools: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        parsers: bool,
+        work: Path,
+        model: Path,
+        *,
+        pools: bool = False,
+        opened: bool = False,
+        options: tuple[str, ...] = (),
+        how: str = "",
+    ) -> None:
         self.name, self.version, self.parsers, self.pools = name, version, parsers, pools
         self.model = model.name
-        self.label = f"{name} {version}" + (" pooling" if pools else "" if parsers else " without parsers")
+        self.label = f"{name} {version}" + (" pooling" if pools else "" if parsers else " without parsers") + how
+        self.stem = re.sub(r"[^\w.+-]+", "-", self.label)
         self.address = f"127.0.0.1:{free_port()}"
         # A version with +rust has its front end in Rust, one with +http2 gets requests over HTTP/2.
         release, _, serves = version.partition("+")
         self.front_end, self.http2 = "rust" if serves == "rust" else "", serves == "http2"
         python = str(work / f"{name}-{release}" / "bin" / "python")
-        log = work / "logs" / f"{self.label.replace(' ', '-')}.log"
+        log = work / "logs" / f"{self.stem}.log"
         command, extra = getattr(self, name)(python, model)
+        command += [*options, *(("--chat-template", str(opened_template(model, log.parent))) if opened else ())]
         if self.front_end:
             extra |= RUST[name]
         self.server = Server(command, log, clean_environment() | extra, model.parent)
@@ -161,21 +177,6 @@ class Engine:
         self.server.stop()
 
 
-class Started:
-    """llama.cpp with further options."""
-
-    def __init__(self, python: str, model: Path, options: list[str], log: Path) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        command = [python, str(HERE / "llamacpp.py"), str(model), self.address.rpartition(":")[2], *options]
-        self.server = Server(command, log, clean_environment(), model.parent)
-
-    def wait(self) -> None:
-        self.server.wait(lambda: answers(self.address), START_SECONDS)
-
-    def stop(self) -> None:
-        self.server.stop()
-
-
 class Samewire:
     """The proxy before an engine."""
 
@@ -209,7 +210,10 @@ class Samewire:
         return self.server.process.returncode
 
 
-def knows(binary: str, option: str, value: str) -> bool:
-    """Whether this samewire has an option."""
-    command = [binary, "check", "--upstream", "http://127.0.0.1:1", "--set", f"{option}={value}"]
-    return subprocess.run(command, env=clean_environment(), capture_output=True, check=False).returncode == 0
+def opened_template(model: Path, folder: Path) -> Path:
+    """A file with the model's template, but that it begins an answer within its reasoning, as those of Qwen3-Thinking-2507 and DeepSeek R1."""
+    template = json.loads((model / "tokenizer_config.json").read_text())["chat_template"]
+    begin = template.rindex("{%- if add_generation_prompt %}")
+    file = folder / f"{model.name}-opened.jinja"
+    file.write_text(template[:begin] + "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}{%- endif %}")
+    return file
