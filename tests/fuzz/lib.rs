@@ -16,6 +16,8 @@ mod laws;
 mod random;
 #[path = "../support/slow/mod.rs"]
 mod slow;
+#[path = "../support/texts/mod.rs"]
+mod texts;
 pub mod targets;
 
 /// Runs a target on an input, within the time limit for one input.

@@ -36,6 +36,8 @@ mod seeded;
 mod slow;
 #[path = "../support/table/mod.rs"]
 mod table;
+#[path = "../support/texts/mod.rs"]
+mod texts;
 
 mod agree;
 mod calls;

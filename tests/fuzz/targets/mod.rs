@@ -47,6 +47,7 @@ macro_rules! every_target {
             store_record,
             harmony,
             text_parser,
+            text_answer,
             log_escape,
         }
     };

@@ -1,7 +1,7 @@
 //! Engines with and without a parser: the client cannot tell them apart.
 
-use super::{AnswerParts, case, said, stream, tools};
 use crate::cases::{Case, Cut, captures};
+use crate::texts::{AnswerParts, case, said, stream, tools};
 use proptest::prelude::*;
 use proptest::sample::select;
 use samewire::wire::{Api, Ending, OutputBuffer};

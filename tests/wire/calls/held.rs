@@ -1,8 +1,9 @@
 //! Calls whose arguments the model writes as JSON: held until they have ended, and text unless they are an object (wire-format
 //! 7.2), as they are or repaired.
 
-use super::{AnswerParts, both, call, cut, said, stream};
+use super::{both, call};
 use crate::slow::random::garbled;
+use crate::texts::{AnswerParts, cut, said, stream};
 use proptest::prelude::*;
 
 /// Returns the output of a stream cut at each character and of a whole answer. Both are the same.

@@ -1,6 +1,6 @@
 //! Texts that users of engines have reported, rebuilt in neutral words, with what a client must get.
 
-use super::{said, stream};
+use crate::texts::{said, stream};
 use samewire::wire::TemplateFacts;
 use serde::Deserialize;
 use serde_json::Value;

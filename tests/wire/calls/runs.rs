@@ -1,9 +1,9 @@
 //! Marks repeated many times: the cost grows only with the length, and the result does not depend on how the text
 //! is cut.
 
-use super::{AnswerParts, said, stream, whole};
 use crate::cases::{Case, Cut};
 use crate::growth::processor_time;
+use crate::texts::{AnswerParts, said, stream, whole};
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Reasoning between tags, in every mode, compared with an obvious reading of the whole text.
 
-use super::{cut, said, stream, whole};
 use crate::cases::{Case, Cut};
+use crate::texts::{cut, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use samewire::wire::OutputBuffer;

@@ -1,7 +1,7 @@
 //! Answers to requests that switch thinking off, whose reasoning may be the answer itself.
 
-use super::{case, said};
 use crate::cases::Case;
+use crate::texts::{case, said};
 use proptest::prelude::*;
 use proptest::sample::select;
 use samewire::wire::Ending;

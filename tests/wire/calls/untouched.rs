@@ -1,7 +1,7 @@
 //! Text in which nothing is left to parse: with the default, `parser = "auto"`, it passes as with `off`.
 
-use super::{cut, said, stream, whole};
 use crate::cases::{Case, Cut, captures, responses};
+use crate::texts::{cut, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
