@@ -460,6 +460,29 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
     }
 }
 
+/// A parser of another family takes the object of a call, and leaves the marker in the text.
+#[test]
+fn the_marker_of_a_call_that_the_engine_reports_goes() {
+    let tool = |at: u32| json!({"tool_calls": [{"index": at, "function": {"name": "f", "arguments": format!("{{\"number\": {at}}}")}}]});
+    let text = |text: &str| (json!({"content": text}), "");
+    let mark = "\n<tool_call>\n";
+    for pieces in [
+        vec![text(mark)],
+        vec![text("\n<tool"), text("_call>"), text("\n")],
+    ] {
+        let deltas = [
+            vec![text("So:")],
+            pieces.clone(),
+            vec![(tool(0), "")],
+            pieces,
+            vec![(tool(1), ""), text("\n</tool_call>")],
+        ];
+        let said = said(&of_deltas("auto", &deltas.concat(), false));
+        assert_eq!(said.content, "So:\n");
+        assert_eq!(said.calls.len(), 2);
+    }
+}
+
 /// Engine flags that would make samewire's parser unnecessary are suggested after it has worked, if the operator
 /// did not configure it.
 #[test]

@@ -130,8 +130,7 @@ impl TextParser {
             wrapper.finish(&mut |text| pass_to_calls(calls, Piece::Content(text), emit));
         }
         if let Some(calls) = calls {
-            calls.end(emit);
-            calls.follow_call();
+            calls.leave_to_call(emit);
         }
     }
 

@@ -198,8 +198,19 @@ impl Calls {
         self.follows_reasoning = true;
     }
 
-    /// Goes on as after a call.
-    pub(super) fn follow_call(&mut self) {
+    /// Ends the text before a call that the engine reports, and goes on as after a call. A start marker with nothing after it is
+    /// dropped: the engine has read the rest of that call. Words that begin calls stay.
+    pub(super) fn leave_to_call(&mut self, emit: Emit<'_>) {
+        let held = self.held.take();
+        let is_marker = matches!(self.state, CallsState::Candidate(_))
+            && !held.starts_with(char::is_alphanumeric)
+            && self.starts.markers().any(|mark| mark == held.trim_end());
+        if is_marker {
+            self.blank.clear();
+        } else {
+            self.held.keep(held, self.ignores_blank());
+        }
+        self.end(emit);
         self.state = CallsState::Behind;
     }
 
