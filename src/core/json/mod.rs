@@ -515,7 +515,8 @@ impl<'a> Extras<'a> {
     }
 }
 
-/// List that nearly always has one element. The first is stored inline, so that this case needs no allocation.
+/// List that nearly always has one element. The first is stored inline, so that this case needs no allocation. An object alone
+/// is read as a list of it: text-generation-inference of 2024 streams `tool_calls` so.
 #[derive(Clone, Debug)]
 pub struct Few<T> {
     first: Option<T>,
@@ -550,6 +551,9 @@ impl<T> Few<T> {
 
 impl<'a, T: Read<'a>> Read<'a> for Few<T> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
+        if from.peek()? == b'{' {
+            return self.first.get_or_insert_default().read(from);
+        }
         from.each_element(|from| {
             if self.first.is_none() {
                 return self.first.get_or_insert_default().read(from);

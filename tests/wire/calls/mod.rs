@@ -379,6 +379,13 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"list\": [\"a\", 1], \"thing\": {\"k\": \"v\"}}")],
         ),
+        // The word before the colon is missing.
+        (
+            "gemma4",
+            "<|tool_call>:f{text:<|\"|>a<|\"|>}<tool_call|>".to_owned(),
+            "",
+            vec![call("f", "{\"text\": \"a\"}")],
+        ),
         // A number is no name of several tools.
         ("kimi_k2", "<|tool_call_begin|>7<|tool_call_argument_begin|>{}<|tool_call_end|>".to_owned(), "<|tool_call_begin|>7<|tool_call_argument_begin|>{}<|tool_call_end|>", vec![]),
         // Code fences around a call, and around other text.
@@ -388,6 +395,8 @@ fn calls_and_other_text() {
         // Marks around the answer.
         ("ernie45", "Hm</think>\n\n<response>\nYes\nNo\n</response>\n".to_owned(), "Yes\nNo", vec![]),
         ("ernie45", "Hm</think>\nNo <response> here".to_owned(), "No <response> here", vec![]),
+        // No reasoning precedes it.
+        ("ernie45", "<response>\nYes\n</response>\n".to_owned(), "Yes", vec![]),
         // The end tag of the answer precedes a call.
         ("ernie45", format!("Hm</think>\n<response>\nYes\n</response>\n<tool_call>\n{f}\n</tool_call>"), "Yes", vec![x()]),
         ("ernie45", format!("Hm</think>\n</response>\n<tool_call>\n{f}\n</tool_call>\n"), "", vec![x()]),

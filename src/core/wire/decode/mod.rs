@@ -732,6 +732,11 @@ mod tests {
                 r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#.to_owned(),
                 vec!["head", "0 tool 0 id=c name=f args={}", "rule FinishMerged", "0 finish tool_calls"],
             ),
+            (
+                plain,
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}}}]}"#.to_owned(),
+                vec!["head", "0 tool 0 id=c name=f args={}"],
+            ),
             // Extensions are lists; another value under their name is an unknown field.
             (
                 ids,

@@ -348,8 +348,14 @@ impl TextFormat {
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let mut text = Box::new(TextParser::new(
-            Think::of(&self.think, self.unopened, &starts, self.is_family_think)
-                .map(|think| think.assumed(self.assumed, self.named.is_some())),
+            Think::of(
+                &self.think,
+                self.unopened,
+                &starts,
+                self.is_family_think,
+                self.answer.0,
+            )
+            .map(|think| think.assumed(self.assumed, self.named.is_some())),
             AnswerMarkers::of(self.answer, &starts),
             Calls::of(&starts, StrayEnds::of(self.turns, self.close, &self.calls)),
         ));

@@ -57,6 +57,8 @@ pub(super) struct Think {
     mode: ThinkMode,
     /// Start tags: the expected one, and `<think>` if the model may write that instead, else empty.
     start_tags: [Cow<'static, str>; 2],
+    /// Start marker of an answer, before which there is no reasoning; empty: none.
+    answer_start: &'static str,
     starts: Markers,
     /// Markers that end a block: first the end tags, in the order of the start tags, which are removed; then call
     /// markers, which must begin a call and stay; last the one of the option `tool_start`, which stays too.
@@ -92,12 +94,13 @@ enum ThinkState {
 impl Think {
     /// Creates the parser; `None` if no reasoning is looked for. `unopened`: the template may have opened the block.
     /// `calls`: possible beginnings of a call, which end reasoning. `may_be_plain`: the model may write `<think>` instead
-    /// of its family's tag.
+    /// of its family's tag. `answer`: start marker of an answer, before which there is no reasoning; empty: none.
     pub(super) fn of(
         format: &ThinkFormat,
         unopened: bool,
         calls: &Arc<Starts>,
         may_be_plain: bool,
+        answer: &'static str,
     ) -> Option<Self> {
         if format.mode == ThinkMode::Off {
             return None;
@@ -120,6 +123,7 @@ impl Think {
         Some(Self {
             mode: format.mode,
             start_tags: [format.start.clone(), plain_start],
+            answer_start: answer,
             is_plain: false,
             starts: Markers::new([format.start.clone()]),
             ends: Markers::new(ends),
@@ -349,7 +353,12 @@ impl Think {
             MarkerMatch::Partial(_) => return None,
             MarkerMatch::Nowhere => {}
         }
-        let forced = self.mode == ThinkMode::Forced;
+        let answers = match match_start(begun, &[self.answer_start]) {
+            MarkerMatch::At { .. } => true,
+            MarkerMatch::Partial(_) => return None,
+            MarkerMatch::Nowhere => false,
+        };
+        let forced = self.mode == ThinkMode::Forced && !answers;
         if forced {
             let rule = if self.is_guess {
                 Rule::ThinkByName

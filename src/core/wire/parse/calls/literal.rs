@@ -15,7 +15,7 @@ const NAME: usize = 256;
 /// Parameters of a literal format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::wire::parse) struct LiteralForm {
-    /// Text before a name.
+    /// Text before a name, if there is any.
     pub(in crate::wire::parse) prefix: &'static str,
     /// Brackets around the arguments.
     pub(in crate::wire::parse) body: (char, char),
@@ -72,12 +72,13 @@ impl LiteralGrammar {
     /// is no name.
     fn name(&mut self, text: &str, tools: &Tools) -> Result<Option<usize>, ()> {
         let LiteralForm { prefix, body, .. } = *self.form;
-        let Some(rest) = text.strip_prefix(prefix) else {
-            return if prefix.starts_with(text) {
-                Ok(None)
-            } else {
-                Err(())
-            };
+        // Gemma 4 leaves out the word before the colon at times (vllm-project/vllm#53431).
+        let short = prefix.trim_start_matches(char::is_alphabetic);
+        let (prefix, rest) = match [prefix, short].map(|prefix| (prefix, text.strip_prefix(prefix)))
+        {
+            [(prefix, Some(rest)), _] | [_, (prefix, Some(rest))] => (prefix, rest),
+            _ if prefix.starts_with(text) => return Ok(None),
+            _ => return Err(()),
         };
         let is_of_name = |sign: char| sign.is_alphanumeric() || "_-.".contains(sign);
         let Some(length) = rest.find(|sign| !is_of_name(sign)) else {
