@@ -26,6 +26,10 @@ const PROBED_ONCE: [(&str, &str); 2] = [
     ("SAMEWIRE_HEALTH__TIMEOUT", "60"),
 ];
 
+/// Setting by which the allocator collects by bytes instead of by the clock: that made 2 % of a small answer's instructions
+/// chance.
+const COLLECTED_BY_BYTES: (&str, &str) = ("_RJEM_MALLOC_CONF", "experimental_tcache_gc:false");
+
 /// Name of the main thread's file in the first dump.
 const MAIN_THREAD: &str = "out.1-01";
 
@@ -77,6 +81,7 @@ impl Callgrind {
                 &format!("http://{engine}/v1"),
             ])
             .envs(PROBED_ONCE)
+            .envs([COLLECTED_BY_BYTES])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
