@@ -186,7 +186,7 @@ pub struct ChatRequest {
     pub reasons: Option<bool>,
     /// True if the client sets an effort of reasoning other than `none`.
     pub(crate) sets_effort: bool,
-    /// True if the request begins the answer, or has strings that end it.
+    /// True if the answer may be part of a text: the request begins the text, or has strings that end it.
     pub(crate) is_part: bool,
     /// Limit on the tokens of reasoning, where it is no member of the body: a Messages request's `budget_tokens`.
     pub(crate) reasoning_budget: Option<u32>,

@@ -94,7 +94,7 @@ def answers(address: str, path: str = "/v1/models") -> bool:
 
 class Engine:
     """A real engine with a tiny model, with the parsers that fit it or without; `pools`: vLLM that gives vectors instead of text; `opened`:
-    with a template that opens `<think>`; `options`: further ones; `how`: what of this is not in the label yet."""
+    with a template that opens `<think>`; `options`: more of the command line; `how`: these in words, for the label."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ NOT_THINKING = "no parsers, and thinking off by default"
 OTHERS = "another family's parsers"
 
 # A template that opens the block whatever a request says: where thinking is off, llama.cpp closes the block, and vLLM's parser leaves the
-# reasoning in the text. Without parsers and nothing else the engines are asked all questions.
+# reasoning in the text. Engines without parsers and without further options are asked all questions (run.py).
 OPENED = Start("no parsers, and a template that opens <think>", opened=True, silent=False)
 STARTS = {
     "llamacpp": (OPENED, Start(NOT_THINKING, also=("--no-thinking",))),

@@ -38,7 +38,7 @@ pub struct OutputConstraints<'a> {
     pub thinks: Option<bool>,
     /// True if the request sets an effort of reasoning other than `none`.
     pub sets_effort: bool,
-    /// True if the answer is perhaps a part of the text: the request begins it, or has strings that end it.
+    /// True if the answer may be part of a text: the request begins the text, or has strings that end it.
     pub is_part: bool,
     /// True if the engine forces the output into a format from the first token on, unless it parses reasoning
     /// itself.

@@ -57,7 +57,7 @@ pub(super) struct Think {
     mode: ThinkMode,
     /// Start tags: the expected one, and `<think>` if the model may write that instead, else empty.
     start_tags: [Cow<'static, str>; 2],
-    /// Start marker of an answer, before which there is no reasoning; empty: none.
+    /// Start marker of an answer; a text that begins with it has no reasoning. Empty: none.
     answer_start: &'static str,
     starts: Markers,
     /// Markers that end a block: first the end tags, in the order of the start tags, which are removed; then call
@@ -94,7 +94,7 @@ enum ThinkState {
 impl Think {
     /// Creates the parser; `None` if no reasoning is looked for. `unopened`: the template may have opened the block.
     /// `calls`: possible beginnings of a call, which end reasoning. `may_be_plain`: the model may write `<think>` instead
-    /// of its family's tag. `answer`: start marker of an answer, before which there is no reasoning; empty: none.
+    /// of its family's tag. `answer`: start marker of an answer; a text that begins with it has no reasoning.
     pub(super) fn of(
         format: &ThinkFormat,
         unopened: bool,
@@ -153,7 +153,8 @@ impl Think {
         self.lacks_tags && self.state != ThinkState::Before
     }
 
-    /// Notes what a text, which is no tag at its place, shows of the template.
+    /// Notes tags within a text: an end tag shows that the template had opened the block, a start tag that the text is about
+    /// tags.
     fn note_tags(&mut self, text: &str, emit: Emit<'_>) {
         if !self.lacks_tags || !text.contains('<') {
             return;
@@ -161,7 +162,6 @@ impl Think {
         let has = |tag: &str| !tag.trim().is_empty() && text.contains(tag.trim());
         let is_end = self.end_without_start(text).is_some();
         let has_start = self.start_tags.iter().any(|tag| has(tag)) || has(PLAIN[0]);
-        // Else the text is about tags.
         if is_end && !has_start {
             emit(Piece::Opened);
         }
