@@ -1,5 +1,6 @@
-//! Reasoning of a stream whose request has switched thinking off. A parser of the engine that takes the prompt for an
-//! open block files the whole answer as reasoning (wire-format 2.4).
+//! Reasoning of a stream that may be its answer: the request has switched thinking off, or has bound the answer to a
+//! format, and the reasoning is JSON. A parser of the engine that takes the prompt for an open block files the whole
+//! answer as reasoning (wire-format 2.4).
 //!
 //! Takes: the events of a decoder. Gives: the same, except that reasoning becomes content where the answer had
 //! nothing else and the model stopped by itself. Remembers: the reasoning of each choice until that is known. Never:
@@ -9,7 +10,7 @@ use super::Shape;
 use super::decode::{EventSink, ReadOptions};
 use super::event::{Delta, Event, Finish, FrameExtras, Reason, ToolEntry};
 use super::held_extras::HeldExtras;
-use super::options::MissingFinish;
+use super::options::{MissingFinish, PromoteReasoning};
 use super::rule::Rule;
 use crate::json::Text;
 use bytes::BytesMut;
@@ -23,6 +24,8 @@ pub(super) struct HeldReasoning {
     choices: Vec<HeldTexts>,
     /// Number of choices requested; reasoning of a higher index is not held.
     max_choices: usize,
+    /// True if only JSON may be the answer.
+    only_json: bool,
     /// True if the client gets no reasoning.
     hides: bool,
     /// True if an end of stream without a finish reason counts as a finish (option `missing_finish`).
@@ -34,17 +37,20 @@ pub(super) struct HeldReasoning {
 struct HeldTexts {
     pieces: Vec<(String, HeldExtras)>,
     size: usize,
+    /// True once something other than white space is held.
+    has_begun: bool,
     /// True once it is known what reasoning is.
     is_settled: bool,
 }
 
 impl HeldReasoning {
-    /// Creates the stage; `None` unless the request has switched thinking off. With logprobs nothing is held: they
-    /// belong to the pieces.
+    /// Creates the stage; `None` if no reasoning may be the answer. With logprobs nothing is held: they belong to the
+    /// pieces.
     pub(super) fn of(shape: &Shape, reading: &ReadOptions) -> Option<Self> {
-        reading.unthinking.then(|| Self {
+        (reading.unthinking || reading.answers_json).then(|| Self {
             choices: Vec::new(),
             max_choices: shape.choices as usize,
+            only_json: !reading.unthinking,
             hides: shape.hide_reasoning,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
         })
@@ -76,6 +82,9 @@ impl HeldReasoning {
         let at = choice as usize;
         match &delta {
             Delta::Reasoning(text) => {
+                if self.holds(at) && !self.may_be_answer(at, text) {
+                    self.settle(at, to);
+                }
                 if self.holds(at) {
                     self.hold(at, text, extras, to);
                     return FrameExtras::default();
@@ -115,6 +124,14 @@ impl HeldReasoning {
             .is_some_and(|held| !held.is_settled)
     }
 
+    /// Returns true if the reasoning of a choice may still be the answer, with this piece of it.
+    fn may_be_answer(&self, choice: usize, text: &Text<'_>) -> bool {
+        let has_begun = self.choices.get(choice).is_some_and(|held| held.has_begun);
+        let text = text.decoded();
+        let begun = text.trim_start();
+        !self.only_json || has_begun || begun.is_empty() || begun.starts_with(['{', '['])
+    }
+
     fn hold(
         &mut self,
         choice: usize,
@@ -128,6 +145,7 @@ impl HeldReasoning {
         let mut spelled = BytesMut::new();
         text.write(&mut spelled);
         held.size += spelled.len();
+        held.has_begun |= !text.decoded().trim_start().is_empty();
         held.pieces.push((
             String::from_utf8_lossy(&spelled).into_owned(),
             HeldExtras::of(extras),
@@ -151,6 +169,11 @@ impl HeldReasoning {
         };
         held.is_settled = true;
         let pieces = std::mem::take(&mut held.pieces);
+        let is_json = || {
+            let decoded = pieces.iter().map(|(text, _)| Text::json(text).decoded());
+            PromoteReasoning::Schema.takes(&decoded.collect::<String>())
+        };
+        let as_content = as_content && (!self.only_json || is_json());
         if as_content && !pieces.is_empty() {
             to.count_rule(Rule::ReasoningPromoted);
         }

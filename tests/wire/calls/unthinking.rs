@@ -1,4 +1,4 @@
-//! Answers to requests that switch thinking off, whose reasoning may be the answer itself.
+//! Answers whose reasoning may be the answer itself: the request has switched thinking off, or asks for JSON.
 
 use crate::cases::Case;
 use crate::texts::{case, said};
@@ -131,5 +131,50 @@ fn a_long_thought_is_one() {
     for mut case in answers(OFF[0], &[("reasoning", "a")], "stop") {
         case.request["model"] = "openai/gpt-oss-20b".into();
         assert_eq!(said(&case).reasoning, "a", "it always thinks");
+    }
+}
+
+/// Checks that JSON in the reasoning is the answer if the request asks for a format and nothing else comes.
+#[test]
+fn reasoning_in_json_is_the_answer_in_a_format() {
+    const FORMAT: &str = r#"{"response_format": {"type": "json_object"}}"#;
+    let json = [
+        ("reasoning", " \n"),
+        ("reasoning", "{\"a\":"),
+        ("reasoning", " 1}"),
+    ];
+    let text = " \n{\"a\": 1}";
+    let cut = [("reasoning", "{\"a\":")];
+    let words = [("reasoning", "Hm "), ("reasoning", "{}")];
+    let both = [("reasoning", "{}"), ("content", "1")];
+    for (pieces, finish, reasoning, content) in [
+        (&json[..], "stop", "", text),
+        (&json, "length", text, ""),
+        (&cut, "stop", "{\"a\":", ""),
+        (&words, "stop", "Hm {}", ""),
+        (&both, "stop", "{}", "1"),
+    ] {
+        for mut case in answers(FORMAT, pieces, finish) {
+            case.options["promote_reasoning"] = "schema".into();
+            for hides in [false, true] {
+                let request = if hides {
+                    r#"{"include_reasoning":false}"#
+                } else {
+                    "{}"
+                };
+                let told = said(&with(request, case.clone()));
+                let shown = if hides { "" } else { reasoning };
+                assert_eq!(
+                    (&*told.reasoning, &*told.content),
+                    (shown, content),
+                    "{pieces:?}"
+                );
+            }
+        }
+    }
+    for case in answers("{}", &json, "stop") {
+        let mut case = case;
+        case.options["promote_reasoning"] = "schema".into();
+        assert_eq!(said(&case).reasoning, text, "no format was asked for");
     }
 }

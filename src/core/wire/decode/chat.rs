@@ -113,7 +113,8 @@ pub(super) fn pieces<'a>(
         Some(_) => emitter.to.count_rule(Rule::ReasoningPromoted),
         None => {
             // In a stream it may be text, which is not hidden.
-            let hides = emitter.reading.hide_reasoning && (whole || !unthinking);
+            let may_be_text = unthinking || emitter.reading.answers_json;
+            let hides = emitter.reading.hide_reasoning && (whole || !may_be_text);
             emitter.emit_text(reasoning.filter(|_| !hides), event::Delta::Reasoning)
         }
     }

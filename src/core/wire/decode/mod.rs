@@ -87,6 +87,8 @@ pub struct ReadOptions {
     pub continues_text: bool,
     /// True if the request has switched thinking off, so that an answer that is nothing but reasoning is text.
     pub unthinking: bool,
+    /// True if JSON in the reasoning of a stream may be the answer, which the request binds to a format.
+    pub answers_json: bool,
     /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
     /// a Responses stream, so the end waits for them, or for the end of the bytes (wire-format 4.9).
     pub limits: bool,
@@ -94,6 +96,9 @@ pub struct ReadOptions {
 
 impl ReadOptions {
     pub(super) fn of(shape: &Shape) -> Self {
+        let may_hold = shape.upstream == Api::Chat
+            && !shape.logprobs
+            && shape.options.promote_reasoning != PromoteReasoning::Never;
         Self {
             logprobs: shape.logprobs,
             extensions: shape.extensions,
@@ -102,10 +107,8 @@ impl ReadOptions {
             hide_reasoning: shape.hide_reasoning,
             continues_text: shape.continues_text
                 && shape.options.promote_reasoning != PromoteReasoning::Never,
-            unthinking: shape.thinking_is_off
-                && shape.upstream == Api::Chat
-                && !shape.logprobs
-                && shape.options.promote_reasoning != PromoteReasoning::Never,
+            unthinking: shape.thinking_is_off && may_hold,
+            answers_json: shape.is_constrained && may_hold,
             promote_reasoning: match shape.options.promote_reasoning {
                 PromoteReasoning::Schema if !shape.is_constrained => PromoteReasoning::Never,
                 option => option,
