@@ -1,4 +1,4 @@
-//! Whole answers as models write them: reasoning, text with code that shows calls of other functions, calls whose values
+//! Whole answers as models write them: reasoning, text with code that shows calls, calls whose values
 //! hold the tags of every format, and ends that end nothing. All of it comes out as it was written, also where the engine
 //! reads a part.
 
@@ -189,17 +189,18 @@ pub fn written() -> impl Strategy<Value = Written> {
     let way = (
         select(FORMATS.to_vec()),
         select(vec![Engine::Nothing, Engine::Reasoning, Engine::Calls]),
-        any::<bool>(),
+        select(vec![None, Some("other"), Some("f")]),
         0_usize..3,
         prop::collection::vec(any::<Index>(), 0..40),
     );
     let calls = prop::collection::vec((name, arguments()), 1..4);
     (way, prose.clone(), prose, calls).prop_map(|(way, reasoning, prose, calls)| {
         let ((format, parser), engine, quotes, strays, places) = way;
-        // Calls of a function that the request does not have.
+        // Calls in code, of a function that the request has or not.
+        let function = quotes.unwrap_or_default();
         let example = calls
             .iter()
-            .map(|(_, all)| ("other".to_owned(), all.clone()));
+            .map(|(_, all)| (function.to_owned(), all.clone()));
         let text = written::written(format, &example.collect::<Vec<_>>());
         let most = text.split(|sign| sign != '`').map(str::len).max();
         let fence = "`".repeat(most.unwrap_or(0).max(2) + 1);
@@ -207,7 +208,7 @@ pub fn written() -> impl Strategy<Value = Written> {
         let content = match stands_alone(format) {
             // Formats without their own mark are alone.
             true => String::new(),
-            false => format!("So: {prose}{}", if quotes { &quoted } else { "" }),
+            false => format!("So: {prose}{}", quotes.map_or("", |_| &quoted)),
         };
         Written {
             format,

@@ -186,6 +186,50 @@ fn an_engine_that_parses_reasoning_or_calls_is_read_for_calls_only() {
     }
 }
 
+/// Checks that ends of reasoning that an engine's parser leaves before the answer, and ends of turns after it, are removed.
+#[test]
+fn ends_that_an_engine_leaves_are_removed() {
+    let reasoning = || (json!({"reasoning": "r"}), "");
+    let content = |text: &str| (json!({"content": text}), "");
+    let call = json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]});
+    for (model, parser, deltas, expected) in [
+        (
+            "MiniMax-M3",
+            "auto",
+            vec![reasoning(), content("</thinking>\n\nHi")],
+            "\n\nHi",
+        ),
+        (
+            "glm-5.1",
+            "auto",
+            vec![reasoning(), content("</think>Hi")],
+            "Hi",
+        ),
+        (
+            "x",
+            "glm47",
+            vec![reasoning(), content("a</thinking>")],
+            "a</thinking>",
+        ),
+        (
+            "Kimi-K3",
+            "auto",
+            vec![reasoning(), content("hi<|close|> response <|sep|>")],
+            "hi",
+        ),
+        (
+            "gemma4:12b",
+            "auto",
+            vec![content("a<channel|>"), (call, "")],
+            "a",
+        ),
+    ] {
+        let mut case = of_deltas(parser, &deltas, false);
+        case.request["model"] = model.into();
+        assert_eq!(said(&case).content, expected, "{model}");
+    }
+}
+
 /// Calls in the text and in the engine's report, in the order in which they come: those of the second source that are
 /// not among those of the first are further calls. If the engine is the second, its empty objects are any call of the
 /// name that is left in the end.

@@ -4,9 +4,10 @@ use super::calls::format::{
     COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA, GEMMA4, GIGACHAT3,
     GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, K2_HORIZON, KIMI_K2, KIMI_K3, LFM2, LLAMA3, LONGCAT,
     MIMO, MINICPM5, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED,
-    STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
+    STEP3, TOOL_CALL, TOOL_CALLS, TOOL_CODE, XLAM,
 };
-use super::family::{BlockOpening, Family, Parsers, Special, parsers, tags, think};
+use super::family::BlockOpening::{Always, Never, OnRequest};
+use super::family::{Family, Parsers, Special, parsers, tags, think};
 
 const NONE: Parsers = parsers("", "");
 
@@ -15,7 +16,7 @@ const PLAIN: Family = Family {
     names: &[],
     models: &[],
     harmony: false,
-    think: think(BlockOpening::Never),
+    think: think(Never),
     answer: ("", ""),
     calls: &[],
     special: Special::None,
@@ -38,11 +39,7 @@ pub(super) const GPT_OSS: Family = Family {
 
 /// Fields common to Cohere's Command models.
 const COMMAND: Family = Family {
-    think: tags(
-        BlockOpening::OnRequest,
-        "<|START_THINKING|>",
-        "<|END_THINKING|>",
-    ),
+    think: tags(OnRequest, "<|START_THINKING|>", "<|END_THINKING|>"),
     calls: &[&COHERE],
     special: Special::All,
     turns: &["<|END_OF_TURN_TOKEN|>"],
@@ -51,7 +48,7 @@ const COMMAND: Family = Family {
 
 /// Fields common to Qwen's models, and to others that write calls and turns in the same way.
 const QWEN: Family = Family {
-    calls: &[&QWEN_CALLS],
+    calls: &[&QWEN_CALLS, &TOOL_CODE],
     turns: IM_TURNS,
     ..PLAIN
 };
@@ -65,7 +62,7 @@ const DEEPSEEK: Family = Family {
 
 /// Fields common to DeepSeek V4's models.
 const V4: Family = Family {
-    think: think(BlockOpening::OnRequest),
+    think: think(OnRequest),
     calls: &[&DSML],
     vllm: parsers("deepseek_v4", "deepseek_v4"),
     sglang: parsers("deepseek-v4", "deepseekv4"),
@@ -98,7 +95,7 @@ const GIGACHAT35_MODELS: Family = Family {
 
 /// Fields common to Kimi K2's models.
 const KIMI: Family = Family {
-    think: think(BlockOpening::OnRequest),
+    think: think(OnRequest),
     calls: &[&KIMI_K2],
     special: Special::Calls,
     turns: &["<|im_end|>", "[EOS]", "[EOT]"],
@@ -108,6 +105,12 @@ const KIMI: Family = Family {
 };
 
 const DEEPSEEK_TURNS: &[&str] = &["<｜end▁of▁sentence｜>"];
+/// vLLM puts spaces between special tokens unless a request says otherwise.
+const K3_TURNS: &[&str] = &[
+    "<|close|>message<|sep|>",
+    "<|close|> message <|sep|>",
+    "<|close|> response <|sep|>",
+];
 const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
 const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
 const GLM_TURNS: &[&str] = &["<|user|>", "<|observation|>", "<|endoftext|>"];
@@ -120,7 +123,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["nemotron_v3", "nemotron_3"],
         models: &["nemotron-3", "nemotron_3"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("nemotron_v3", "qwen3_coder"),
         sglang: parsers("nemotron_3", "qwen3_coder"),
         ..QWEN
@@ -131,7 +134,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &[
             "step-3.5", "step3.5", "step3p5", "step-3.7", "step3.7", "step3p7",
         ],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("step3p5", "step3p5"),
         sglang: parsers("step3p5", "step3p5"),
         ..QWEN
@@ -140,7 +143,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3_5_small"],
         models: &["qwen3.5-0.8b"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         vllm: parsers("qwen3", "qwen3_coder"),
         sglang: parsers("qwen3", "qwen3_coder"),
         ..QWEN
@@ -149,7 +152,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3_5"],
         models: &["qwen3.5", "qwen3.6", "qwen3.8"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("qwen3", "qwen3_coder"),
         sglang: parsers("qwen3", "qwen3_coder"),
         ..QWEN
@@ -166,7 +169,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3_thinking", "qwen3-thinking"],
         models: &["thinking-2507", "qwen3-vl*thinking", "qwen3-next*thinking"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("qwen3", "hermes"),
         sglang: parsers("qwen3-thinking", "qwen25"),
         ..QWEN
@@ -192,7 +195,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v41", "deepseek-v41", "deepseekv41"],
         models: &["deepseek-v4.1"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&DSML_SPACED],
         vllm: parsers("deepseek_v41", "deepseek_v41"),
         sglang: parsers("deepseek-v41", "deepseekv41"),
@@ -202,7 +205,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v4_thinking"],
         models: &["deepseek-v4"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         ..V4
     },
     // Chosen only by configuration.
@@ -214,7 +217,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v32", "deepseekv32"],
         models: &["deepseek-v3.2"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         calls: &[&DSML],
         vllm: parsers("deepseek_v3", "deepseek_v32"),
         sglang: parsers("deepseek-v3", "deepseekv32"),
@@ -224,7 +227,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
         models: &["deepseek-v3.1"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
         vllm: parsers("deepseek_v3", "deepseek_v31"),
         sglang: parsers("deepseek-v3", "deepseekv31"),
@@ -233,7 +236,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_r1", "deepseek-r1"],
         models: &["deepseek-r1", "qwq"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&DEEPSEEK_V3, &QWEN_CALLS],
         vllm: parsers("deepseek_r1", "deepseek_v3"),
         sglang: parsers("deepseek-r1", "deepseekv3"),
@@ -258,7 +261,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["glm47"],
         models: &["glm-4.7", "glm-5"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&TOOL_CALL],
         turns: GLM_TURNS,
         vllm: parsers("glm45", "glm47"),
@@ -277,15 +280,11 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["kimi_k3"],
         models: &["kimi-k3"],
-        think: tags(
-            BlockOpening::Always,
-            "<|open|>think<|sep|>",
-            "<|close|>think<|sep|>",
-        ),
+        think: tags(Always, "<|open|>think<|sep|>", "<|close|>think<|sep|>"),
         answer: ("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
         calls: &[&KIMI_K3],
         special: Special::All,
-        turns: &["<|close|>message<|sep|>"],
+        turns: K3_TURNS,
         vllm: parsers("kimi_k3", "kimi_k3"),
         sglang: parsers("kimi_k3", "kimi_k3"),
         ..PLAIN
@@ -294,7 +293,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["k2_horizon"],
         models: &["k2-horizon"],
-        think: tags(BlockOpening::Never, "<ifm|think>", "</ifm|think>"),
+        think: tags(Never, "<ifm|think>", "</ifm|think>"),
         calls: &[&K2_HORIZON],
         vllm: parsers("k2_horizon", "k2_horizon"),
         sglang: parsers("k2_horizon", "k2_horizon"),
@@ -303,7 +302,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["minicpm5"],
         models: &["minicpm5", "minicpm-5"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&MINICPM5],
         turns: &["<|im_end|>"],
         vllm: parsers("", "minicpm5"),
@@ -314,7 +313,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["kimi_k2_thinking"],
         models: &["kimi-k2-thinking", "kimi-k2.5", "kimi-k2.6"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         ..KIMI
     },
     Family {
@@ -326,14 +325,14 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["kimi"],
         models: &["kimi-vl", "kimi-1.5"],
-        think: tags(BlockOpening::Never, "◁think▷", "◁/think▷"),
+        think: tags(Never, "◁think▷", "◁/think▷"),
         sglang: parsers("kimi", ""),
         ..PLAIN
     },
     Family {
         names: &["minimax_m3", "minimax-m3"],
         models: &["minimax-m3"],
-        think: tags(BlockOpening::OnRequest, "<mm:think>", "</mm:think>"),
+        think: tags(OnRequest, "<mm:think>", "</mm:think>"),
         calls: &[&MINIMAX_M3],
         special: Special::Calls,
         turns: &["[e~["],
@@ -350,7 +349,7 @@ pub(super) static FAMILIES: &[Family] = &[
             "minimax-append-think",
         ],
         models: &["minimax-m2"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&MINIMAX],
         turns: &["[e~["],
         vllm: parsers("minimax_m2", "minimax_m2"),
@@ -360,7 +359,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["mistral"],
         models: &["mistral", "magistral", "devstral", "ministral"],
-        think: tags(BlockOpening::Never, "[THINK]", "[/THINK]"),
+        think: tags(Never, "[THINK]", "[/THINK]"),
         calls: &[&MISTRAL],
         special: Special::All,
         turns: &["</s>"],
@@ -381,7 +380,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["llama3_json", "llama4_json", "llama3"],
         models: &["llama-3", "llama3"],
-        calls: &[&LLAMA3],
+        calls: &[&LLAMA3, &QWEN_CALLS],
         special: Special::Calls,
         turns: LLAMA_TURNS,
         vllm: parsers("", "llama3_json"),
@@ -391,7 +390,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["olmo3"],
         models: &["olmo-3", "olmo3"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&OLMO3],
         vllm: parsers("olmo3", "olmo3"),
         ..PLAIN
@@ -409,10 +408,10 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["gemma4"],
         models: &["gemma-4", "gemma4"],
-        think: tags(BlockOpening::Never, "<|channel>thought\n", "<channel|>"),
+        think: tags(Never, "<|channel>thought\n", "<channel|>").or(&["<|channel>\n", "thought\n"]),
         calls: &[&GEMMA4],
         special: Special::All,
-        turns: &["<turn|>", "<eos>"],
+        turns: &["<turn|>", "<eos>", "<channel|>"],
         vllm: parsers("gemma4", "gemma4"),
         sglang: parsers("gemma4", "gemma4"),
         ..PLAIN
@@ -440,7 +439,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["granite_thinking_parser"],
         models: &["granite-4.2"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&QWEN_CALLS],
         special: Special::Calls,
         turns: GRANITE_TURNS,
@@ -451,11 +450,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["granite", "granite4", "granite-20b-fc"],
         models: &["granite"],
-        think: tags(
-            BlockOpening::Never,
-            "Here is my thought process:",
-            "Here is my response:",
-        ),
+        think: tags(Never, "Here is my thought process:", "Here is my response:"),
         calls: &[&GRANITE],
         special: Special::Calls,
         turns: GRANITE_TURNS,
@@ -465,7 +460,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["apertus2509"],
         models: &["apertus"],
-        think: tags(BlockOpening::Never, "<|inner_prefix|>", "<|inner_suffix|>"),
+        think: tags(Never, "<|inner_prefix|>", "<|inner_suffix|>"),
         special: Special::All,
         turns: &["<|assistant_end|>"],
         vllm: parsers("", "apertus"),
@@ -491,7 +486,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["hy_v3"],
         models: &["/hy3", "hy3-preview", "hy-v3"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         calls: &[&HY],
         special: Special::Calls,
         vllm: parsers("hy_v3", "hy_v3"),
@@ -530,7 +525,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["ernie45"],
         models: &["ernie-4.5"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         answer: ("<response>", "</response>"),
         calls: &[&QWEN_CALLS],
         vllm: parsers("ernie45", "ernie45"),
@@ -539,7 +534,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["seed_oss"],
         models: &["seed-oss"],
-        think: tags(BlockOpening::Never, "<seed:think>", "</seed:think>"),
+        think: tags(Never, "<seed:think>", "</seed:think>"),
         calls: &[&SEED],
         turns: &["<seed:eos>"],
         vllm: parsers("seed_oss", "seed_oss"),
@@ -548,7 +543,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["step3"],
         models: &["step3"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&STEP3],
         special: Special::Calls,
         turns: &["<|im_end|>"],
@@ -559,7 +554,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["ling3"],
         models: &["ling-3", "ling3"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&TOOL_CALL],
         turns: &["<|role_end|>"],
         vllm: parsers("ling3", "ling3"),
@@ -570,20 +565,20 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["poolside_v1_thinking"],
         models: &["laguna-s"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         ..LAGUNA
     },
     Family {
         names: &["poolside_v1"],
         models: &["laguna"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         serves_several: true,
         ..LAGUNA
     },
     Family {
         names: &["hy_v4"],
         models: &["/hy4", "hy4-", "hy-v4"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&HY],
         special: Special::Calls,
         vllm: parsers("hy_v4", "hy_v4"),
@@ -594,27 +589,27 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["mimo_thinking"],
         models: &["mimo-v2.5"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         ..MIMO_MODELS
     },
     Family {
         names: &["mimo"],
         models: &["mimo-"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         serves_several: true,
         ..MIMO_MODELS
     },
     Family {
         names: &["step5"],
         models: &["stepfun*step-5", "stepfun*step5"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("step5", "step5"),
         ..QWEN
     },
     Family {
         names: &["nanbeige"],
         models: &["nanbeige"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         sglang: parsers("nanbeige", "nanbeige"),
         ..QWEN
     },
@@ -634,7 +629,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["iquest_q1"],
         models: &["iquest-q1"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         calls: &[&IQUEST],
         turns: &["<|im_end|>", "<|iquest_end|>"],
         sglang: parsers("iquest_q1", "iquest_q1"),
@@ -644,7 +639,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["gigachat35"],
         models: &["gigachat3.5*reasoning", "gigachat35*reasoning"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         sglang: parsers("gigachat35", "gigachat35"),
         ..GIGACHAT35_MODELS
     },
@@ -675,11 +670,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["longcat"],
         models: &["longcat"],
-        think: tags(
-            BlockOpening::OnRequest,
-            "<longcat_think>",
-            "</longcat_think>",
-        ),
+        think: tags(OnRequest, "<longcat_think>", "</longcat_think>"),
         calls: &[&LONGCAT],
         special: Special::Calls,
         turns: &["<longcat_s>"],
@@ -690,7 +681,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["plamo3"],
         models: &["plamo-3", "plamo3"],
         think: tags(
-            BlockOpening::Always,
+            Always,
             "<|plamo:begin_think:plamo|>",
             "<|plamo:end_think:plamo|>",
         ),
@@ -703,14 +694,14 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["holo2"],
         models: &["holo2"],
-        think: think(BlockOpening::Always),
+        think: think(Always),
         vllm: parsers("holo2", ""),
         ..QWEN
     },
     Family {
         names: &["minicpmv"],
         models: &["minicpm-v", "minicpmv"],
-        think: think(BlockOpening::OnRequest),
+        think: think(OnRequest),
         vllm: parsers("minicpmv", "qwen3_coder"),
         ..QWEN
     },
@@ -719,7 +710,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Family of unknown models: contains the formats that cannot be confused with each other or with prose.
 pub(super) static UNKNOWN: Family = Family {
     names: &["auto"],
-    think: think(BlockOpening::Never),
+    think: think(Never),
     calls: &[
         &TOOL_CALL,
         &DSML,

@@ -33,20 +33,23 @@ pub(super) struct Family {
 }
 
 /// Tags around reasoning, and how the chat template treats the first one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tags {
     /// Cases in which the template opens the block.
     pub(super) opened: BlockOpening,
     /// Tag before the reasoning.
     pub(super) start: &'static str,
+    /// What models write in place of that tag at times, at the beginning of an answer.
+    pub(super) others: &'static [&'static str],
     /// Tag after the reasoning.
     pub(super) end: &'static str,
 }
 
 /// Behaviour of the chat template: if it opens the reasoning block, the start tag is missing from the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlockOpening {
     /// Never opened: a model that reasons writes the start tag itself.
+    #[default]
     Never,
     /// Opened only if the request switches reasoning on.
     OnRequest,
@@ -89,7 +92,19 @@ pub(super) const fn parsers(reasoning: &'static str, calls: &'static str) -> Par
 
 /// Returns tags around reasoning.
 pub(super) const fn tags(opened: BlockOpening, start: &'static str, end: &'static str) -> Tags {
-    Tags { opened, start, end }
+    Tags {
+        opened,
+        start,
+        others: &[],
+        end,
+    }
+}
+
+impl Tags {
+    /// Returns the tags with what models write in place of the first.
+    pub(super) const fn or(self, others: &'static [&'static str]) -> Self {
+        Self { others, ..self }
+    }
 }
 
 /// Returns the tags `<think>` and `</think>`.

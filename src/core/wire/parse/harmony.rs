@@ -10,7 +10,7 @@
 //! bounded. Never: loses text that is not markup, panics.
 
 use super::browser;
-use super::header::{Browser, CHANNEL, CONSTRAIN, Destination, Header, HeaderStart};
+use super::header::{Browser, CHANNEL, CONSTRAIN, Destination, Header, HeaderStart, unmarked_call};
 use super::held_call::HeldCall;
 use super::tokens::{Marker, TokenMeaning};
 use super::{Emit, Piece, TextRoute};
@@ -280,7 +280,18 @@ impl Harmony {
         }
         match &mut self.state {
             HarmonyState::Between { .. } => {
-                self.state = HarmonyState::Message(MessageKind::Content)
+                let own = from.get(range.clone());
+                match unmarked_call(own) {
+                    Some(length) if self.offers_call(own.get(..length).unwrap_or("")) => {
+                        range.start += length;
+                        self.state = HarmonyState::Header {
+                            text: own.get(..length).unwrap_or("").to_owned(),
+                            started: false,
+                        };
+                        self.open(emit);
+                    }
+                    _ => self.state = HarmonyState::Message(MessageKind::Content),
+                }
             }
             HarmonyState::Header { text, .. } => {
                 let own = from.get(range.clone());
@@ -295,6 +306,12 @@ impl Harmony {
             HarmonyState::Message(_) => {}
         }
         from.parts(range).for_each(|part| self.say(part, emit));
+    }
+
+    /// Returns true if a header names a function of the request.
+    fn offers_call(&self, header: &str) -> bool {
+        let header = Header::read(header, false);
+        matches!(header.route(), Destination::Call(name) if self.calls.tools.contains(name))
     }
 
     fn marker(&mut self, from: TakenText<'_>, text: Range<usize>, marker: Marker, emit: Emit<'_>) {

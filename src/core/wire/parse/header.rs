@@ -5,6 +5,9 @@ pub(super) const CHANNEL: &str = "<|channel|>";
 /// Marker in front of the format that the message is constrained to.
 pub(super) const CONSTRAIN: &str = "<|constrain|>";
 
+/// Channel of calls.
+const COMMENTARY: &str = "commentary";
+
 /// Roles that the format defines for an author.
 const ROLES: [&str; 5] = ["assistant", "developer", "system", "tool", "user"];
 
@@ -141,8 +144,17 @@ fn names_recipient(word: &str) -> bool {
     word.starts_with("functions.") || word.starts_with("browser.") || word == "python"
 }
 
-/// Result of checking how a text without markers can begin a header: `[assistant] [to=recipient] [type]`, separated
-/// by white space.
+/// Returns the length of the header of a call, with which a text begins and whose markers the engine has left out; the
+/// arguments follow (raullenchai/Rapid-MLX#480).
+pub(super) fn unmarked_call(text: &str) -> Option<usize> {
+    let length = text.find('{')?;
+    let header = text.get(..length)?;
+    (HeaderStart::of(header) == HeaderStart::Yes && header.contains("to=functions."))
+        .then_some(length)
+}
+
+/// Result of checking how a text without markers can begin a header: `[assistant] [commentary] [to=recipient] [type]`,
+/// separated by white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderStart {
     /// Text that cannot begin a header.
@@ -159,18 +171,20 @@ impl HeaderStart {
         if rest.is_empty() {
             return Self::Yes;
         }
-        if "assistant".starts_with(rest) && rest != "assistant" {
-            return Self::Part;
-        }
-        if let Some(after) = rest.strip_prefix("assistant") {
-            let next = after.trim_start();
-            if next.is_empty() {
-                return Self::Yes;
+        for (word, alone) in [("assistant", Self::Yes), (COMMENTARY, Self::Part)] {
+            if word.starts_with(rest) && rest != word {
+                return Self::Part;
             }
-            if next.len() == after.len() {
-                return Self::No;
+            if let Some(after) = rest.strip_prefix(word) {
+                let next = after.trim_start();
+                if next.is_empty() {
+                    return alone;
+                }
+                if next.len() == after.len() {
+                    return Self::No;
+                }
+                rest = next;
             }
-            rest = next;
         }
         if "to=".starts_with(rest) {
             return Self::Part;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// Set of markers to search for. Each is identified by its index.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Markers {
     all: Box<[Cow<'static, str>]>,
     firsts: FirstBytes,

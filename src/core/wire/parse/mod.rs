@@ -21,12 +21,12 @@ mod held;
 mod held_call;
 mod marker;
 pub(super) mod names;
+mod reader;
 mod reasoning;
 mod script;
 mod text;
 mod think;
 mod tokens;
-mod undecided;
 mod unparsed;
 mod unread;
 mod vocabulary;
@@ -43,13 +43,11 @@ use crate::json::Text;
 use emitter::{PieceEmitter, Waiting};
 pub use facts::TemplateFacts;
 use families::GPT_OSS;
-use harmony::Harmony;
-use reasoning::EngineReasoning;
+use reader::{Reader, Undecided};
+use reasoning::{EngineReasoning, HeldReasoning};
 pub use script::{EngineFacts, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
-use tokens::Tokens;
-use undecided::Undecided;
 pub use unparsed::Unparsed;
 use unparsed::UnparsedKinds;
 pub(super) use unread::Beginning;
@@ -150,18 +148,8 @@ struct Choice {
     waiting: Option<Waiting>,
     /// True while the last call has neither arguments nor an end.
     is_bare: bool,
-}
-
-/// Parser of one choice, selected by the model's format.
-#[derive(Debug)]
-enum Reader {
-    /// Parser for Harmony. The tokens are present if token ids decide what is a marker (option `harmony`).
-    Harmony(Box<Harmony>, Option<Tokens>),
-    Text(Box<TextParser>),
-    /// Undetermined format: the beginning of the text has not arrived yet.
-    Undecided(Undecided),
-    /// Parsing is off, because the engine has parsed this choice itself and no calls are looked for.
-    Off,
+    /// End of the text's item (Responses, Messages), until the next event tells how the text ends.
+    item_end: Option<Delta<'static>>,
 }
 
 impl Parsing {
@@ -201,7 +189,10 @@ impl Parsing {
             return None;
         }
         let Some(Choice {
-            reader, reasoning, ..
+            reader,
+            reasoning,
+            item_end,
+            ..
         }) = self.choices.get(choice as usize).and_then(Option::as_deref)
         else {
             let passes = field == TextField::Content
@@ -209,6 +200,9 @@ impl Parsing {
                 && self.script.passes(spelled, false);
             return passes.then_some(TextRoute::Content);
         };
+        if item_end.is_some() {
+            return None;
+        }
         match (reader, field, reasoning) {
             (Reader::Off, ..) => Some(TextRoute::Plain),
             (_, TextField::Reasoning, EngineReasoning::Reading(reading)) => {
@@ -262,6 +256,11 @@ impl Parsing {
         match event {
             Event::End => self.end(true, to),
             Event::Fail(_) => self.end(false, to),
+            Event::Foreign { .. } => {
+                for choice in 0..self.choices.len() {
+                    self.end_item(choice, FrameExtras::default(), to);
+                }
+            }
             _ => {}
         }
         to.event(event);
@@ -282,10 +281,14 @@ impl Parsing {
         &mut self,
         choice: u32,
         delta: Delta<'_>,
-        mut extras: FrameExtras<'a>,
+        extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let at = choice as usize;
+        let mut extras = match &delta {
+            Delta::Role | Delta::Bare | Delta::Finish(_) => extras,
+            _ => self.end_item(at, extras, to),
+        };
         if let Delta::Content(text) = &delta
             && self.passes_unread(at, text)
         {
@@ -314,6 +317,17 @@ impl Parsing {
             }
             Delta::FunctionCall { .. } => self.turn_off(at, extras, to),
             Delta::Refusal(_) => self.flush(at, false, extras, to),
+            Delta::Annotation(_) | Delta::Tokens(_) => self.flush(at, true, extras, to),
+            Delta::Break | Delta::Done { slot: None, .. } => {
+                if let Some(choice) = self.choice(at) {
+                    choice.item_end = Some(match delta {
+                        Delta::Done { slot, cut } => Delta::Done { slot, cut },
+                        _ => Delta::Break,
+                    });
+                    return extras;
+                }
+                extras
+            }
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
                 self.queue_tokens(at, &mut extras);
@@ -355,7 +369,7 @@ impl Parsing {
             let calls =
                 calls.filter(|_| matches!(choice.reader, Reader::Text(_) | Reader::Undecided(_)));
             choice.reasoning = calls.map_or(EngineReasoning::Past, |calls| {
-                EngineReasoning::Reading(Box::new(calls))
+                EngineReasoning::Reading(Box::new(HeldReasoning::new(calls)))
             });
         }
         extras
@@ -371,9 +385,7 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         let text = text.decoded();
         self.emit_with_extras(choice, text.len(), extras, to, |choice, emit| {
-            if let EngineReasoning::Reading(reading) = &mut choice.reasoning {
-                reading.read(&text, emit);
-            }
+            choice.reasoning.read(&text, emit);
         })
     }
 
@@ -395,12 +407,12 @@ impl Parsing {
             *is_late |= follows;
             return extras;
         }
-        match std::mem::replace(&mut known.reasoning, EngineReasoning::Past) {
-            EngineReasoning::Reading(reading) => self.release(choice, extras, to, |_, emit| {
-                reading.end(!follows, emit);
-            }),
-            EngineReasoning::Unseen { .. } | EngineReasoning::Past => extras,
+        if matches!(known.reasoning, EngineReasoning::Past) {
+            return extras;
         }
+        self.release(choice, extras, to, |choice, emit| {
+            choice.reasoning.end(!follows, emit);
+        })
     }
 
     /// Passes on an entry of the engine's own `tool_calls`. Returns the extras that no frame has carried yet.
@@ -413,6 +425,7 @@ impl Parsing {
     ) -> FrameExtras<'a> {
         let extras = self.end_reasoning(choice as usize, true, extras, to);
         let extras = self.leave_reasoning(choice as usize, extras, to, TextParser::leave_to_call);
+        self.pass_item_end(choice as usize, to);
         to.tool(choice, entry, extras)
     }
 
@@ -466,6 +479,7 @@ impl Parsing {
                 reasoning: EngineReasoning::Unseen { is_late: has_begun },
                 waiting: None,
                 is_bare: false,
+                item_end: None,
             }));
         }
         self.existing_reader(choice)
@@ -668,7 +682,35 @@ impl Parsing {
         let extras = self.release(choice, extras, to, |choice, emit| {
             choice.reader.end(complete, emit);
         });
-        self.break_off(choice, extras, to)
+        let extras = self.break_off(choice, extras, to);
+        self.pass_item_end(choice, to);
+        extras
+    }
+
+    /// Ends the text of an item that has ended, because something else than the end of the answer follows.
+    fn end_item<'a>(
+        &mut self,
+        choice: usize,
+        extras: FrameExtras<'a>,
+        to: &mut dyn EventSink,
+    ) -> FrameExtras<'a> {
+        match self.choice(choice) {
+            Some(Choice {
+                item_end: Some(_), ..
+            }) => self.flush(choice, false, extras, to),
+            _ => extras,
+        }
+    }
+
+    /// Passes on the end of the last item, after the text that was held.
+    fn pass_item_end(&mut self, choice: usize, to: &mut dyn EventSink) {
+        if let Some(end) = self
+            .choice(choice)
+            .and_then(|choice| choice.item_end.take())
+        {
+            let choice = u32::try_from(choice).unwrap_or(u32::MAX);
+            to.delta(choice, end, FrameExtras::default());
+        }
     }
 
     /// Marks a call as broken off if the text has ended before its arguments.
@@ -740,86 +782,6 @@ impl Parsing {
             },
             is_bare,
             has_emitted: false,
-        }
-    }
-}
-
-impl Reader {
-    /// Parses the next text of the choice and emits the pieces that are certain; the rest stays buffered.
-    fn read(&mut self, text: &str, emit: Emit<'_>) {
-        match self {
-            Self::Harmony(reader, _) => reader.read(text, emit),
-            Self::Text(reader) => reader.read(text, emit),
-            Self::Undecided(undecided) => {
-                undecided.held.push_str(text);
-                let held = std::mem::take(&mut undecided.held);
-                match undecided.decided(&held) {
-                    Some(decided) => {
-                        *self = decided;
-                        self.read(&held, emit);
-                    }
-                    None => undecided.held = held,
-                }
-            }
-            Self::Off => {}
-        }
-    }
-
-    /// Decides that the text is not Harmony, if that is undecided.
-    fn settle(&mut self, emit: Emit<'_>) {
-        if let Self::Undecided(undecided) = self {
-            let held = std::mem::take(&mut undecided.held);
-            *self = undecided.settled();
-            if !held.is_empty() {
-                self.read(&held, emit);
-            }
-        }
-    }
-
-    /// Returns true if the text has no tag, though templates of the model's family open the block of reasoning.
-    fn lacks_tags(&self) -> bool {
-        matches!(self, Self::Text(text) if text.lacks_tags())
-    }
-
-    /// Stops looking for reasoning. Calls are looked for, and what follows may be Harmony if it begins so. `leave` ends what
-    /// the parser of text holds.
-    fn leave_reasoning(&mut self, emit: Emit<'_>, leave: fn(&mut TextParser, Emit<'_>)) {
-        if let Self::Harmony(reader, tokens) = self {
-            *tokens = None;
-            reader.end(true, emit);
-            let calls = reader.take_calls();
-            *self = Self::Undecided(Undecided {
-                text: Box::default(),
-                calls,
-                held: String::new(),
-            });
-        }
-        if !matches!(self, Self::Undecided(undecided) if undecided.held.is_empty()) {
-            self.settle(emit);
-        }
-        if let Self::Text(text) | Self::Undecided(Undecided { text, .. }) = self {
-            leave(text, emit);
-        }
-    }
-
-    /// Ends the text and emits whatever is still buffered. `complete`: the model finished by itself, so that open
-    /// messages count as complete.
-    fn end(&mut self, complete: bool, emit: Emit<'_>) {
-        match self {
-            Self::Harmony(reader, tokens) => {
-                let waiting = tokens.as_mut().map(Tokens::end);
-                waiting
-                    .into_iter()
-                    .flatten()
-                    .for_each(|meant| reader.read_token(meant, emit));
-                reader.end(complete, emit);
-            }
-            Self::Text(reader) => reader.end(emit),
-            Self::Undecided(_) => {
-                self.settle(emit);
-                self.end(complete, emit);
-            }
-            Self::Off => {}
         }
     }
 }
@@ -1193,6 +1155,58 @@ mod tests {
         }
         let held = format!("a<|im_end|>{}", " ".repeat(2000));
         assert_eq!(parsed("hermes", &(held.clone() + "b")), held + "b");
+    }
+
+    /// Checks that a call in code counts if nothing follows it, and that a block of reasoning may follow a call.
+    #[test]
+    fn calls_in_code() {
+        let call = "<tool_call>\n{\"name\": \"g\"}\n</tool_call>";
+        for (text, expected) in [
+            (
+                format!("Run:\n```xml\n{call}\n```\n"),
+                "Run:\n```xml\n\n```[g]{}",
+            ),
+            (format!("`{call}`"), "``[g]{}"),
+            (format!("```\n{call}\n{call}\n```"), "```\n\n```[g]{}[g]{}"),
+            (
+                format!("```\n{call}\n```\n```\n{call}"),
+                "```\n\n```\n```[g]{}[g]{}",
+            ),
+            (format!("```\n{call}"), "```\n[g]{}"),
+            (format!("```\n{call}\n```\n<|im_end|>"), "```\n\n```[g]{}"),
+            (
+                format!("```\n{call}\n```<|im_end|> a"),
+                &format!("```\n{call}\n```<|im_end|> a"),
+            ),
+            // Quoted.
+            (
+                format!("`{call}` is a call."),
+                &format!("`{call}` is a call."),
+            ),
+            (
+                format!("```\n{call}\n```\nSo."),
+                &format!("```\n{call}\n```\nSo."),
+            ),
+            (
+                format!("```\n{call}\n```\n{call}"),
+                &format!("```\n{call}\n```\n[g]{{}}"),
+            ),
+            // The span ends with its line.
+            (format!("It's `so.\n{call} And"), "It's `so.\n[g]{} And"),
+            (format!("{call}\n<think>r</think>{call}"), "[g]{}(r)[g]{}"),
+            (format!("{call}\n<thin"), "[g]{}\n<thin"),
+            (format!("{call}\n<think>r"), "[g]{}(r)"),
+        ] {
+            assert_eq!(parsed("hermes", &text), expected, "{text}");
+        }
+        let section = "<tool_calls>\n<tool_call>g<tool_sep>\n</tool_call>\n</tool_calls>";
+        let text = format!("```\n{section}\n```\n{section}");
+        let expected = format!("```\n{section}\n```\n[g]{{}}");
+        assert_eq!(parsed("hy_v3", &text), expected);
+        let section = "<tool_calls>\n<tool_call>f<tool_sep>\n<arg_key>b</arg_key>\n<arg_value><arg_key></arg_value>\n</tool_call>\n</tool_calls>";
+        let text = format!("```\n{section}\n```\n{section}");
+        let expected = format!("```\n{section}\n```\n[f]{{\"b\": \"<arg_key>\"}}");
+        assert_eq!(parsed("hy_v3", &text), expected);
     }
 
     #[test]

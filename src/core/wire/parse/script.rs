@@ -1,19 +1,17 @@
 //! Format of the text that an engine may leave unparsed, derived from the options, the model's name and the request.
 
-use super::Reader;
 use super::calls::format::{Format, REQUIRED};
-use super::calls::{Calls, Starts, StrayEnds};
+use super::calls::{Calls, Starts, StrayEnds, TrailingCalls};
 use super::facts::{PromptEnd, TemplateFacts};
 use super::families::{GPT_OSS, UNKNOWN};
 use super::family::{BlockOpening, Family, Special, Tags};
 use super::harmony::{Harmony, HarmonyCalls};
 use super::marker::FirstBytes;
 use super::names;
-use super::reasoning::TrailingCalls;
+use super::reader::{Reader, Undecided};
 use super::text::TextParser;
 use super::think::{PLAIN, Think, ThinkFormat};
 use super::tokens::Tokens;
-use super::undecided::Undecided;
 use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
 use crate::json::{Members, Text};
@@ -105,9 +103,9 @@ pub struct TextFormat {
     /// Start and end marker of the answer; empty if the family has none.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
-    /// Ends of turns, and the end of reasoning, that the model may leave where they end nothing.
+    /// Ends of turns, and tags of reasoning, that the model may leave where they end nothing.
     turns: &'static [&'static str],
-    close: &'static str,
+    tags: Tags,
     /// First bytes of all markers, and of calls without one.
     firsts: FirstBytes,
     tools: Arc<Tools>,
@@ -213,7 +211,7 @@ impl TextFormat {
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
             turns: family.turns,
-            close: block.tags.end,
+            tags: *block.tags,
             calls,
             tools,
             repair: options.repair_arguments,
@@ -322,9 +320,7 @@ impl TextFormat {
     /// Creates the parser for calls at the end of the engine's own reasoning; `None` if calls are not looked for.
     pub(super) fn trailing_calls(&self) -> Option<TrailingCalls> {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        let mut calls = Calls::of(&starts, StrayEnds::default())?;
-        calls.follow_content();
-        Some(TrailingCalls::new(calls))
+        (starts.len() > 0).then(|| TrailingCalls::of(&starts))
     }
 
     /// Creates the reader of a choice. `items`: the client's API has output items. `has_begun`: content precedes its text.
@@ -357,7 +353,11 @@ impl TextFormat {
             )
             .map(|think| think.assumed(self.assumed, self.named.is_some())),
             AnswerMarkers::of(self.answer, &starts),
-            Calls::of(&starts, StrayEnds::of(self.turns, self.close, &self.calls)),
+            Calls::of(
+                &starts,
+                StrayEnds::of(self.turns, self.tags.end, &self.calls),
+                self.tags,
+            ),
         ));
         if has_begun {
             text.follow_content();
@@ -412,8 +412,11 @@ fn first_bytes(
     FirstBytes::default()
         .with(PLAIN)
         .with([&*think.start, &think.end, &think.tool_start])
+        .with(think.others.iter().copied())
         .with(turns.iter().copied())
         .with(calls.iter().flat_map(|format| format.beginnings()))
+        // Code may quote calls.
+        .with((!calls.is_empty()).then_some("`"))
 }
 
 /// Block of reasoning that templates of a family open.
@@ -490,6 +493,7 @@ fn think(option: &options::Think, tags: &'static Tags, opened: bool) -> ThinkFor
             ThinkMode::Auto
         },
         start: tags.start.into(),
+        others: tags.others,
         end: tags.end.into(),
         trim: option.trim,
         tool_start: option.tool_start.clone().into(),

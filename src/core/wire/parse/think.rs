@@ -24,6 +24,8 @@ use std::sync::Arc;
 /// Tags that a model may write instead of those of its family.
 pub(super) const PLAIN: [&str; 2] = ["<think>", "</think>"];
 
+/// Index of `<think>` in [`Think::start_tags`].
+const PLAIN_TAG: usize = 1;
 /// Number of end tags in [`Think::ends`].
 const END_TAGS: usize = 2;
 
@@ -32,6 +34,8 @@ const END_TAGS: usize = 2;
 pub(super) struct ThinkFormat {
     pub(super) mode: ThinkMode,
     pub(super) start: Cow<'static, str>,
+    /// Other start tags of the family.
+    pub(super) others: &'static [&'static str],
     pub(super) end: Cow<'static, str>,
     /// True if white space around the reasoning is removed.
     pub(super) trim: bool,
@@ -44,6 +48,7 @@ impl From<&Options> for ThinkFormat {
         Self {
             mode: option.mode,
             start: option.start.clone().into(),
+            others: &[],
             end: option.end.clone().into(),
             trim: option.trim,
             tool_start: option.tool_start.clone().into(),
@@ -55,16 +60,16 @@ impl From<&Options> for ThinkFormat {
 #[derive(Debug)]
 pub(super) struct Think {
     mode: ThinkMode,
-    /// Start tags: the expected one, and `<think>` if the model may write that instead, else empty.
-    start_tags: [Cow<'static, str>; 2],
+    /// Start tags: the expected one, `<think>` if the model may write that instead, else empty, and others of the family.
+    start_tags: Box<[Cow<'static, str>]>,
+    /// Index of the start tag of the current or expected block. Either end tag ends a block that `<think>` began.
+    tag: usize,
     /// Start marker of an answer; a text that begins with it has no reasoning. Empty: none.
     answer_start: &'static str,
     starts: Markers,
     /// Markers that end a block: first the end tags, in the order of the start tags, which are removed; then call
     /// markers, which must begin a call and stay; last the one of the option `tool_start`, which stays too.
     ends: Markers,
-    /// True if the block began with `<think>` although another tag was expected. Either end tag ends it.
-    is_plain: bool,
     calls: Arc<Starts>,
     trim: bool,
     /// True if, in a complete text, an end tag without a start tag ends reasoning: the chat template may have opened
@@ -122,9 +127,12 @@ impl Think {
         };
         Some(Self {
             mode: format.mode,
-            start_tags: [format.start.clone(), plain_start],
+            start_tags: [format.start.clone(), plain_start]
+                .into_iter()
+                .chain(format.others.iter().map(|tag| Cow::Borrowed(*tag)))
+                .collect(),
+            tag: 0,
             answer_start: answer,
-            is_plain: false,
             starts: Markers::new([format.start.clone()]),
             ends: Markers::new(ends),
             calls: Arc::clone(calls),
@@ -192,9 +200,9 @@ impl Think {
             self.state = ThinkState::Inside { blank: true };
         }
         let ends = || matches!(self.end_in(text, true), MarkerMatch::At { .. });
-        let [expected, plain] = &self.start_tags;
-        let has_plain = !plain.is_empty() && text.contains(&**plain);
-        let is_marked = || text.contains(&**expected) || has_plain || ends();
+        let begins = |tag: &Cow<'_, str>| !tag.is_empty() && text.contains(&**tag);
+        let has_tag = || text.contains(self.start()) || self.start_tags.iter().any(begins);
+        let is_marked = || has_tag() || ends();
         let is_only = known == Some(WholeText::Only);
         let unthought = is_only && self.mode == ThinkMode::Forced && !text.trim().is_empty();
         let unthought = unthought && !is_marked();
@@ -224,8 +232,7 @@ impl Think {
 
     /// Returns the start tag of the current or expected block.
     fn start(&self) -> &str {
-        let [expected, plain] = &self.start_tags;
-        if self.is_plain { plain } else { expected }
+        self.start_tags.get(self.tag).map_or("", AsRef::as_ref)
     }
 
     /// Returns how a text without any possible marker passes this parser; `None` if it has to be parsed.
@@ -344,7 +351,7 @@ impl Think {
         };
         match found {
             MarkerMatch::At { marker, .. } => {
-                self.is_plain = marker > 0;
+                self.tag = marker;
                 self.lacks_tags = false;
                 self.state = ThinkState::Opened;
                 emit(Piece::Recognised(Rule::Think));
@@ -441,7 +448,7 @@ impl Think {
     /// only if it is recognised before the next end tag: else the model mentions it inside its reasoning.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
         if marker < END_TAGS {
-            return Some(marker == 0 || self.is_plain);
+            return Some(marker == 0 || self.tag == PLAIN_TAG);
         }
         let start = marker - END_TAGS;
         if start >= self.calls.len() {

@@ -7,7 +7,7 @@
 use super::families::{FAMILIES, GPT_OSS};
 use super::family::Family;
 use super::names;
-use super::undecided::Undecided;
+use super::reader::Undecided;
 use crate::json::Text;
 use std::sync::LazyLock;
 
@@ -27,8 +27,6 @@ enum Kind {
 pub(in crate::wire) struct Beginning {
     /// True until text other than white space has come.
     is_open: bool,
-    /// True if the engine speaks Responses, of which no option reads the text.
-    is_native: bool,
     found: Option<Kind>,
 }
 
@@ -36,7 +34,6 @@ pub(in crate::wire) struct Beginning {
 #[derive(Clone, Copy, Debug)]
 pub struct Unread {
     kind: Kind,
-    is_native: bool,
 }
 
 /// Marks that prose does not begin with, each with what it marks.
@@ -60,10 +57,9 @@ static MARKS: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
 });
 
 impl Beginning {
-    pub(in crate::wire) fn new(is_native: bool) -> Self {
+    pub(in crate::wire) fn new() -> Self {
         Self {
             is_open: true,
-            is_native,
             found: None,
         }
     }
@@ -94,10 +90,7 @@ impl Beginning {
     }
 
     pub(in crate::wire) fn unread(&self) -> Option<Unread> {
-        self.found.map(|kind| Unread {
-            kind,
-            is_native: self.is_native,
-        })
+        self.found.map(|kind| Unread { kind })
     }
 }
 
@@ -147,7 +140,6 @@ impl Unread {
             .copied()
             .unwrap_or_default();
         match self.kind {
-            _ if self.is_native => "responses = \"chat\"".to_owned(),
             Kind::Harmony => "harmony = \"text\"".to_owned(),
             _ => format!("parser = \"{name}\""),
         }
@@ -183,7 +175,7 @@ mod tests {
             (&["[1]"], None),
             (&["<p>"], None),
         ] {
-            let mut beginning = Beginning::new(false);
+            let mut beginning = Beginning::new();
             let marks = pieces
                 .iter()
                 .filter(|piece| beginning.look(&Text::json(piece)))
@@ -199,10 +191,7 @@ mod tests {
 
     #[test]
     fn operators_learn_the_flag_and_the_option() {
-        let unread = |kind| Unread {
-            kind,
-            is_native: false,
-        };
+        let unread = |kind| Unread { kind };
         for (kind, engine, model, flags, option) in [
             (
                 Kind::Reasoning,
@@ -243,10 +232,5 @@ mod tests {
             assert_eq!(unread(kind).flags(engine, model).as_deref(), flags);
             assert_eq!(unread(kind).option(model), option);
         }
-        let native = Unread {
-            kind: Kind::Harmony,
-            is_native: true,
-        };
-        assert_eq!(native.option("m"), "responses = \"chat\"");
     }
 }

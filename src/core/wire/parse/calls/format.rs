@@ -1,6 +1,5 @@
 //! Formats in which models write calls, as data for the grammars (engines F.2).
 
-use super::json::JsonForm;
 use super::literal::LiteralForm;
 use super::named::NamedForm;
 use super::notation::Quotes;
@@ -26,6 +25,19 @@ pub(in crate::wire::parse) enum Form {
     Named(NamedForm),
     Tagged(TaggedForm),
     Literal(LiteralForm),
+}
+
+/// Parameters of a JSON format.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::wire::parse) struct JsonForm {
+    /// Key of the function name.
+    pub(in crate::wire::parse) name: &'static str,
+    /// Marker after the last object; empty if there is none.
+    pub(in crate::wire::parse) end: &'static str,
+    /// True if the objects may be written as a list.
+    pub(in crate::wire::parse) list: bool,
+    /// Characters allowed between objects that are not in a list.
+    pub(in crate::wire::parse) separators: &'static str,
 }
 
 impl Form {
@@ -141,6 +153,10 @@ pub(in crate::wire::parse) static QWEN_CALLS: Format = marked(
     &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM)],
 );
 
+/// Objects in a tag of Google's, which Qwen's models write at times.
+pub(in crate::wire::parse) static TOOL_CODE: Format =
+    marked(&["<tool_code>"], &[Form::Json(objects("</tool_code>"))]);
+
 /// [`QWEN_CALLS`], and GLM's `NAME<arg_key>k</arg_key><arg_value>v</arg_value>` in the same tag.
 pub(in crate::wire::parse) static TOOL_CALL: Format = marked(
     TOOL_CALL_STARTS,
@@ -227,20 +243,29 @@ pub(in crate::wire::parse) static DOTS: Format = marked(
     ],
 );
 
-/// Format like [`MINIMAX`], with a token before each tag and with tags named after the parameters.
+const MINIMAX_M3_FORM: TaggedForm = TaggedForm {
+    opens: &["]<]minimax[>[<tool_call>"],
+    name: ("]<]minimax[>[<invoke name=\"", "\">"),
+    end: "]<]minimax[>[</invoke>",
+    key: ("]<]minimax[>[<", ">"),
+    value: ("", "]<]minimax[>[</"),
+    closes: &["]<]minimax[>[</tool_call>"],
+    keys: Keys::Elements,
+    lines: false,
+    ..QWEN3_CODER_FORM
+};
+
+/// Format like [`MINIMAX`], with a token before each tag and with tags named after the parameters. Models leave out a
+/// bracket of the first tag at times.
 pub(in crate::wire::parse) static MINIMAX_M3: Format = marked(
     &["]<]minimax[>[<tool_call>"],
-    &[Form::Tagged(TaggedForm {
-        opens: &["]<]minimax[>[<tool_call>"],
-        name: ("]<]minimax[>[<invoke name=\"", "\">"),
-        end: "]<]minimax[>[</invoke>",
-        key: ("]<]minimax[>[<", ">"),
-        value: ("", "]<]minimax[>[</"),
-        closes: &["]<]minimax[>[</tool_call>"],
-        keys: Keys::Elements,
-        lines: false,
-        ..QWEN3_CODER_FORM
-    })],
+    &[
+        Form::Tagged(MINIMAX_M3_FORM),
+        Form::Tagged(TaggedForm {
+            name: ("]<]minimax[>[invoke name=\"", "\">"),
+            ..MINIMAX_M3_FORM
+        }),
+    ],
 );
 
 /// Returns the form whose tags have this word, in sections with these names.

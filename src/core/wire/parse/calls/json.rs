@@ -10,9 +10,12 @@
 
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
+use super::format::JsonForm;
 use super::value::{Arguments, Part, Value, value_length};
 use super::{Grammar, Notation, Step, Tools, prefix};
 use crate::json::{self, Text};
+use crate::wire::options::RepairArguments;
+use crate::wire::repair::{self, ArgumentsEnd};
 use std::borrow::Cow;
 
 /// Limit in bytes on the members of an object before its arguments; `WHOLE` limits arguments that precede the name.
@@ -26,19 +29,6 @@ const LONGEST_FENCE: usize = 16;
 /// Returns true if a code fence begins the text, or the text may become one.
 fn is_fence(text: &str) -> bool {
     text.starts_with(FENCE) || FENCE.starts_with(text)
-}
-
-/// Parameters of a JSON format.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::wire::parse) struct JsonForm {
-    /// Key of the function name.
-    pub(in crate::wire::parse) name: &'static str,
-    /// Marker after the last object; empty if there is none.
-    pub(in crate::wire::parse) end: &'static str,
-    /// True if the objects may be written as a list.
-    pub(in crate::wire::parse) list: bool,
-    /// Characters allowed between objects that are not in a list.
-    pub(in crate::wire::parse) separators: &'static str,
 }
 
 /// Parser for one section of JSON calls.
@@ -95,7 +85,17 @@ impl JsonGrammar {
     }
 
     /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
-    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, HeadError> {
+    fn object(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, HeadError> {
+        let is_quoted = |text: &str| text.trim_start().starts_with('\'');
+        if !self.form.end.is_empty() && text.strip_prefix('{').is_some_and(is_quoted) {
+            return self.python_object(text, last, tools, emit);
+        }
         let Head {
             name,
             arguments,
@@ -124,6 +124,32 @@ impl JsonGrammar {
             }
         };
         Ok(read)
+    }
+}
+
+impl JsonGrammar {
+    /// Parses an object in the notation of Python: all of it, up to the end marker. Returns the bytes read. Fails if it is
+    /// no call.
+    fn python_object(
+        &mut self,
+        text: &str,
+        last: bool,
+        tools: &Tools,
+        emit: Emit<'_>,
+    ) -> Result<usize, HeadError> {
+        let end = text.find(self.form.end).or(last.then_some(text.len()));
+        let end = end.ok_or(HeadError::More(text.len()))?;
+        let object = text.get(..end).unwrap_or(text).trim_end();
+        let repaired = repair::repaired(object, RepairArguments::Json, ArgumentsEnd::Marked);
+        let json = repaired.ok_or(HeadError::Wrong)?.text;
+        let mut inner = Self {
+            is_bare: false,
+            ..Self::new(self.form, 0)
+        };
+        inner.read(&json, true, tools, emit);
+        self.called |= inner.called;
+        self.state = JsonState::Between;
+        inner.called.then_some(end).ok_or(HeadError::Wrong)
     }
 }
 
@@ -365,7 +391,7 @@ impl Grammar for JsonGrammar {
                 self.state = JsonState::Closing;
                 Ok(blank + 1)
             }
-            JsonState::Object => match self.object(begun, tools, emit) {
+            JsonState::Object => match self.object(begun, last, tools, emit) {
                 Ok(read) => Ok(blank + read),
                 Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
                 Err(_) => Err(self.stop(0)),

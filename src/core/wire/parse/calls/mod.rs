@@ -11,6 +11,7 @@
 //! until it is certain of a call; until then its text can still become content, and does so if the text ends. A call
 //! whose arguments the model writes as JSON is held until they end ([`section`]).
 
+mod code;
 pub(super) mod format;
 mod json;
 mod literal;
@@ -20,19 +21,24 @@ mod section;
 mod start;
 mod tagged;
 mod tagged_form;
+mod trailing;
 mod value;
 mod value_end;
 
+use super::family::Tags;
 use super::held::Held;
 use super::marker::{MarkerMatch, Markers, match_start};
 use super::{Emit, Piece};
+use crate::wire::rule::Rule;
 use crate::wire::tools::Tools;
+use code::Code;
 use format::Format;
 use section::Section;
 use start::{Candidate, ends};
 use std::sync::Arc;
 
 pub(super) use start::Starts;
+pub(super) use trailing::TrailingCalls;
 
 /// Limit on undecided text in bytes. A longer candidate is no call; a call with more unread text ends there.
 const MAX_BUFFERED: usize = 512 << 10;
@@ -104,6 +110,9 @@ pub(super) struct Calls {
     /// Start markers of calls, by their index in `starts`, followed by `stray_ends`.
     markers: Markers,
     stray_ends: StrayEnds,
+    /// Tags of a block of reasoning that may follow a call; empty once the engine has sent reasoning or calls itself.
+    block_starts: Markers,
+    block_ends: Markers,
     state: CallsState,
     held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
@@ -114,11 +123,15 @@ pub(super) struct Calls {
     rejected: usize,
     /// True if the engine's own reasoning precedes the text. White space between them passes at once.
     follows_reasoning: bool,
+    /// Code in the content so far; `None` if it does not matter.
+    code: Option<Code>,
+    /// True if only calls in code are read.
+    in_code: bool,
 }
 
 /// Ends that are removed where they end nothing: all of them after a call, those of turns and of reasoning before the
 /// first word, those of turns also at the end of the text.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StrayEnds {
     /// Ends of turns, then those of reasoning and of calls.
     ends: Vec<&'static str>,
@@ -127,6 +140,9 @@ pub(super) struct StrayEnds {
     /// Number of ends that are removed before the first word.
     before_text: usize,
 }
+
+/// Ends of reasoning that models write before their answer, whatever those of their family are.
+const OTHER_CLOSES: [&str; 2] = ["</think>", "</thinking>"];
 
 /// Limit in bytes on the ends of turns, and the white space around them, that are held until the text ends.
 const MOST_HELD: usize = 1 << 10;
@@ -139,13 +155,30 @@ impl StrayEnds {
         formats: &[&'static Format],
     ) -> Self {
         let calls = ends(formats);
-        let close = Some(close).filter(|close| !close.starts_with(char::is_alphanumeric));
-        let before_text: Vec<_> = turns.iter().copied().chain(close).collect();
+        let close = Some(close)
+            .filter(|close| !close.is_empty() && !close.starts_with(char::is_alphanumeric));
+        let others = close.map_or(&[][..], |_| &OTHER_CLOSES);
+        let closes = close.into_iter().chain(others.iter().copied());
+        let closes = closes.filter(|close| !turns.contains(close));
+        let before_text: Vec<_> = turns.iter().copied().chain(closes).collect();
         Self {
             turns: turns.len(),
             before_text: before_text.len(),
             ends: [before_text, calls].concat(),
         }
+    }
+
+    /// Returns a text without the ends of turns at its end.
+    fn without_turns<'t>(&self, text: &'t str) -> &'t str {
+        let turns = self.ends.get(..self.turns).unwrap_or(&[]);
+        let mut kept = text;
+        while let Some(rest) = turns
+            .iter()
+            .find_map(|turn| kept.trim_end().strip_suffix(turn))
+        {
+            kept = rest;
+        }
+        kept
     }
 
     /// Returns the ends that are removed before the first word.
@@ -169,23 +202,57 @@ enum CallsState {
     /// decides.
     Candidate(Candidate),
     Call(Section),
+    /// After a call in code, which is quoted unless nothing follows.
+    Quoted(Box<TrailingCalls>),
+    /// At a call outside of the code that is read.
+    Stopped,
+    /// Block of reasoning after a call.
+    Block,
 }
 
 impl Calls {
-    /// Creates the parser; `None` if there is nothing to look for.
-    pub(super) fn of(starts: &Arc<Starts>, stray_ends: StrayEnds) -> Option<Self> {
+    /// Creates the parser; `None` if there is nothing to look for. `blocks`: tags of reasoning that may follow a call.
+    pub(super) fn of(starts: &Arc<Starts>, stray_ends: StrayEnds, blocks: Tags) -> Option<Self> {
         let is_needed = starts.len() > 0 || !stray_ends.ends.is_empty();
         is_needed.then(|| Self {
-            starts: Arc::clone(starts),
             markers: Markers::new(starts.markers().chain(stray_ends.ends.iter().copied())),
             stray_ends,
+            block_starts: Markers::new([&[blocks.start], blocks.others].concat()),
+            block_ends: Markers::new([blocks.end]),
             state: CallsState::Beginning,
+            code: Some(Code::default()),
+            ..Self::within(starts)
+        })
+    }
+
+    /// Creates the parser for the middle of a text that is no answer by itself, in which code does not matter.
+    fn within(starts: &Arc<Starts>) -> Self {
+        Self {
+            starts: Arc::clone(starts),
+            markers: Markers::new(starts.markers()),
+            stray_ends: StrayEnds::default(),
+            block_starts: Markers::default(),
+            block_ends: Markers::default(),
+            state: CallsState::Text,
             held: Held::default(),
             blank: String::new(),
             parsed_length: 0,
             rejected: 0,
             follows_reasoning: false,
-        })
+            code: None,
+            in_code: false,
+        }
+    }
+
+    /// Creates the parser for calls in code, which stops at a call outside of it. It knows the same ends.
+    fn in_code(&self, code: Code) -> Self {
+        Self {
+            markers: self.markers.clone(),
+            stray_ends: self.stray_ends.clone(),
+            code: Some(code),
+            in_code: true,
+            ..Self::within(&self.starts)
+        }
     }
 
     /// Goes on in the middle of an answer, where no call begins without a marker.
@@ -196,12 +263,18 @@ impl Calls {
     /// Goes on as after the engine's own reasoning.
     pub(super) fn follow_reasoning(&mut self) {
         self.follows_reasoning = true;
+        self.block_starts = Markers::default();
     }
 
     /// Ends the text before a call that the engine reports, and goes on as after a call. A start marker with nothing after it is
     /// dropped: the engine has read the rest of that call. Words that begin calls stay.
     pub(super) fn leave_to_call(&mut self, emit: Emit<'_>) {
-        let held = self.held.take();
+        let mut held = self.held.take();
+        if matches!(self.state, CallsState::Quoted(_)) {
+            self.state = CallsState::Text;
+            self.say(self.stray_ends.without_turns(&held), emit);
+            held.clear();
+        }
         let is_marker = matches!(self.state, CallsState::Candidate(_))
             && !held.starts_with(char::is_alphanumeric)
             && self.starts.markers().any(|mark| mark == held.trim_end());
@@ -212,6 +285,12 @@ impl Calls {
         }
         self.end(emit);
         self.state = CallsState::Behind;
+        self.block_starts = Markers::default();
+    }
+
+    /// Returns true at a call outside of the code.
+    fn is_stopped(&self) -> bool {
+        matches!(self.state, CallsState::Stopped)
     }
 
     /// Returns the number of bytes at the end of the text that are not decided.
@@ -233,14 +312,16 @@ impl Calls {
     }
 
     fn has_none(&self, text: &str) -> bool {
-        self.held.is_empty() && self.markers.find(text) == MarkerMatch::Nowhere
+        self.held.is_empty()
+            && self.code.is_none_or(|code| code.passes(text))
+            && self.markers.find(text) == MarkerMatch::Nowhere
     }
 
     /// Parses the next text and emits what is certain; candidates for a call stay buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         if self.passes_whole(text) {
             self.state = CallsState::Text;
-            return emit(Piece::Content(text));
+            return self.say(text, emit);
         }
         // A call with too much unread text ends, so that white space decides something there.
         let may_wait = !matches!(self.state, CallsState::Call(_))
@@ -255,10 +336,27 @@ impl Calls {
         self.held.keep(held, self.ignores_blank());
     }
 
+    /// Emits content, and notes the code in it.
+    fn say(&mut self, text: &str, emit: Emit<'_>) {
+        if let Some(code) = &mut self.code {
+            code.read(text);
+        }
+        emit_content(text, emit);
+    }
+
+    fn say_blank(&mut self, emit: Emit<'_>) {
+        let blank = std::mem::take(&mut self.blank);
+        self.say(&blank, emit);
+    }
+
     fn ignores_blank(&self) -> bool {
         match &self.state {
             CallsState::Beginning | CallsState::Behind => true,
-            CallsState::Text | CallsState::Candidate(_) => false,
+            CallsState::Text
+            | CallsState::Candidate(_)
+            | CallsState::Quoted(_)
+            | CallsState::Stopped
+            | CallsState::Block => false,
             CallsState::Call(section) => section.ignores_blank(),
         }
     }
@@ -268,10 +366,12 @@ impl Calls {
         let held = self.held.take();
         let read = self.take(&held, true, emit);
         let rest = held.get(read..).unwrap_or("");
-        if !rest.is_empty() {
-            emit(Piece::Content(rest));
+        if self.is_stopped() {
+            return self.held.keep(rest.to_owned(), false);
         }
+        self.say(rest, emit);
         self.state = CallsState::Beginning;
+        self.code = self.code.map(|_| Code::default());
     }
 
     fn take(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
@@ -289,7 +389,11 @@ impl Calls {
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match &mut self.state {
             CallsState::Beginning => self.begin(text, last, emit),
-            CallsState::Text | CallsState::Behind => self.outside(text, last, emit),
+            CallsState::Text => self.outside(text, last, emit),
+            CallsState::Behind => self.behind(text, last, emit),
+            CallsState::Block => self.block(text, last, emit),
+            CallsState::Quoted(_) => self.quoted(text, last, emit),
+            CallsState::Stopped => None,
             CallsState::Candidate(tried) => {
                 let tried = *tried;
                 self.try_candidate(text, tried, last, emit)
@@ -355,8 +459,8 @@ impl Calls {
             let start = section.take_read();
             self.rejected += 1;
             self.state = CallsState::Text;
-            emit_content(&std::mem::take(&mut self.blank), emit);
-            emit_content(text.get(start..end)?, emit);
+            self.say_blank(emit);
+            self.say(text.get(start..end)?, emit);
             return Some(end);
         }
         if section.has_called() {
@@ -399,8 +503,8 @@ impl Calls {
         } else {
             marker.len()
         };
-        emit_content(&std::mem::take(&mut self.blank), emit);
-        emit_content(text.get(..length)?, emit);
+        self.say_blank(emit);
+        self.say(text.get(..length)?, emit);
         Some(length)
     }
 
@@ -409,7 +513,7 @@ impl Calls {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         if self.follows_reasoning && blank > 0 {
-            emit_content(text.get(..blank)?, emit);
+            self.say(text.get(..blank)?, emit);
             return Some(blank);
         }
         if begun.is_empty() && !last {
@@ -433,8 +537,22 @@ impl Calls {
         }
         let blank = self.held.take_blank(text);
         self.state = CallsState::Text;
-        emit_content(text.get(..blank)?, emit);
+        self.say(text.get(..blank)?, emit);
         Some(blank)
+    }
+
+    /// Begins a block of reasoning after a call, if its tag is all that follows.
+    fn behind(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        let begun = text.trim_start();
+        match self.block_starts.match_at_start(begun) {
+            MarkerMatch::At { marker, .. } => {
+                self.state = CallsState::Block;
+                emit(Piece::Recognised(Rule::Think));
+                Some(text.len() - begun.len() + self.block_starts.len(marker))
+            }
+            MarkerMatch::Partial(_) if !last && !begun.is_empty() => None,
+            _ => self.outside(text, last, emit),
+        }
     }
 
     fn outside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
@@ -453,18 +571,26 @@ impl Calls {
             if marker < self.starts.len() && self.rejected >= MOST_REJECTED {
                 self.state = CallsState::Text;
                 let after = before + self.markers.len(marker);
-                emit_content(text.get(..after)?, emit);
+                self.say(text.get(..after)?, emit);
                 return Some(after);
             }
             if marker < self.starts.len() {
                 match blank {
                     true => said.clone_into(&mut self.blank),
-                    false => emit_content(said, emit),
+                    false => self.say(said, emit),
                 }
-                self.state = CallsState::Candidate(Candidate {
+                let candidate = Candidate {
                     start_index: marker,
                     form_index: 0,
-                });
+                };
+                let is_open = self.code.is_some_and(Code::is_open);
+                self.state = match self.code {
+                    Some(code) if is_open && !self.in_code => {
+                        CallsState::Quoted(Box::new(TrailingCalls::new(self.in_code(code))))
+                    }
+                    _ if self.in_code && !is_open => CallsState::Stopped,
+                    _ => CallsState::Candidate(candidate),
+                };
                 return Some(before);
             }
             let after = before + self.markers.len(marker);
@@ -475,7 +601,7 @@ impl Calls {
                 return self.end_of_turn(text, before, last, emit);
             }
             self.state = CallsState::Text;
-            emit_content(text.get(..after)?, emit);
+            self.say(text.get(..after)?, emit);
             return Some(after);
         }
         if blank {
@@ -483,8 +609,53 @@ impl Calls {
             return last.then_some(before).filter(|before| *before > 0);
         }
         self.state = CallsState::Text;
-        emit_content(said, emit);
+        self.say(said, emit);
         (before > 0).then_some(before)
+    }
+
+    /// Reads on from a call in code on, which is text if anything but the end of the code follows.
+    fn quoted(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        let CallsState::Quoted(mut calls) = std::mem::replace(&mut self.state, CallsState::Text)
+        else {
+            return None;
+        };
+        let decided = match calls.decide(text) {
+            0 if text.len() > MAX_BUFFERED => text.len(),
+            decided => decided,
+        };
+        if decided > 0 {
+            self.say(text.get(..decided)?, emit);
+            return Some(decided);
+        }
+        if last {
+            let code = &mut self.code;
+            let read = calls.end(text, &mut |piece| {
+                if let (Piece::Content(text), Some(code)) = (piece, code.as_mut()) {
+                    code.read(text);
+                }
+                emit(piece);
+            });
+            return Some(read);
+        }
+        self.state = CallsState::Quoted(calls);
+        None
+    }
+
+    /// Reads on in a block of reasoning.
+    fn block(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
+        let found = self.block_ends.find(text);
+        let (before, read) = match found {
+            MarkerMatch::At { at, marker } => (at, at + self.block_ends.len(marker)),
+            _ if last => (text.len(), text.len()),
+            found => (found.before(text), found.before(text)),
+        };
+        if before > 0 {
+            emit(Piece::Reasoning(text.get(..before)?));
+        }
+        if matches!(found, MarkerMatch::At { .. }) {
+            self.state = CallsState::Behind;
+        }
+        (read > 0).then_some(read)
     }
 
     /// Handles the end of a turn, at byte `before`, after other text: it is removed if only ends of turns follow it, and
@@ -512,14 +683,14 @@ impl Calls {
             }
         };
         if is_over && last {
-            emit_content(said, emit);
+            self.say(said, emit);
             return Some(text.len());
         }
         if is_over {
             if !said.is_empty() {
                 self.state = CallsState::Text;
             }
-            emit_content(said, emit);
+            self.say(said, emit);
             return (before > 0).then_some(before);
         }
         self.state = CallsState::Text;
@@ -527,7 +698,7 @@ impl Calls {
             return None;
         };
         let read = before + turns.get(marker)?.len();
-        emit_content(text.get(..read)?, emit);
+        self.say(text.get(..read)?, emit);
         Some(read)
     }
 }
@@ -558,13 +729,13 @@ fn name_length(text: &str, tools: &Tools) -> Option<usize> {
         .map(|after| known + after)
 }
 
-/// Returns true if a character cannot be part of an ordinary function name; such characters tell prose from a call.
-fn ends_name(sign: char) -> bool {
-    sign.is_whitespace() || "<>{}[]()\"',（），。、；：！？「」".contains(sign)
-}
-
 fn emit_content(text: &str, emit: Emit<'_>) {
     if !text.is_empty() {
         emit(Piece::Content(text));
     }
+}
+
+/// Returns true if a character cannot be part of an ordinary function name; such characters tell prose from a call.
+fn ends_name(sign: char) -> bool {
+    sign.is_whitespace() || "<>{}[]()\"',（），。、；：！？「」".contains(sign)
 }

@@ -48,6 +48,8 @@ enum TaggedState {
     Call,
     Name,
     Key,
+    /// At a key whose first marker is missing.
+    BareKey,
     Value(OpenValue),
     /// Parameters written as one JSON object instead of tags.
     Body(Arguments),
@@ -112,7 +114,15 @@ impl TaggedGrammar {
         };
         let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
         if !tools.contains(name) {
-            return Err(());
+            let name = self.name_before_key(name, tools).ok_or(())?;
+            match match_start(rest, &[self.form.key.1]) {
+                MarkerMatch::At { .. } => {}
+                MarkerMatch::Partial(_) => return more,
+                MarkerMatch::Nowhere => return Err(()),
+            }
+            self.begin_call(name, emit);
+            self.state = TaggedState::BareKey;
+            return Ok(Some(text.len() - begun.len() + name.len()));
         }
         // Formats without a marker after a name continue there: the first key or the end of the call follows directly.
         let has_own = !after.trim().is_empty();
@@ -133,15 +143,34 @@ impl TaggedGrammar {
             Some(false) => return Err(()),
             Some(true) => {}
         }
-        self.called = true;
-        self.given.clear();
-        name.clone_into(&mut self.name);
-        emit(Piece::Call { name, id: None });
+        self.begin_call(name, emit);
         self.state = match rest.trim_start().starts_with('{') {
             true => TaggedState::Body(Arguments::default()),
             false => TaggedState::Key,
         };
         Ok(Some(text.len() - rest.len()))
+    }
+
+    /// Returns the name of a tool that runs into one of its keys, because the marker between the two is missing (GLM 5.1,
+    /// vllm-project/vllm#47190). Only a key between two tags can lack the first.
+    fn name_before_key<'t>(&self, joined: &'t str, tools: &Tools) -> Option<&'t str> {
+        let is_joined = |name: &&str| {
+            let key = joined.strip_prefix(name);
+            key.is_some_and(|key| !key.is_empty() && tools.may_have(name, key))
+        };
+        let name = tools
+            .names()
+            .filter(is_joined)
+            .max_by_key(|name| name.len())?;
+        let has_tags = self.form.key.0.ends_with('>');
+        joined.get(..name.len()).filter(|_| has_tags)
+    }
+
+    fn begin_call(&mut self, name: &str, emit: Emit<'_>) {
+        self.called = true;
+        self.given.clear();
+        name.clone_into(&mut self.name);
+        emit(Piece::Call { name, id: None });
     }
 
     /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
@@ -566,6 +595,11 @@ impl Grammar for TaggedGrammar {
                 }
             },
             TaggedState::Key => self.key_or_end(text, last, tools, emit),
+            TaggedState::BareKey => match self.key(text, last, tools, emit) {
+                Ok(Some(read)) => Ok(read),
+                Ok(None) => Err(Step::More(0)),
+                Err(()) => Err(Step::Done(0)),
+            },
             TaggedState::Value(_) => match self.value(text, last, tools, emit) {
                 (read, true) => {
                     self.state = TaggedState::Key;

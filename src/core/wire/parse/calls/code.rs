@@ -1,0 +1,92 @@
+//! Markdown code in an answer, which may quote a call.
+//!
+//! Takes: content, cut anywhere. Gives: whether code is open at its end. Remembers: which backticks close it. Never: text.
+
+/// Number of backticks from which on they may enclose several lines.
+const FENCE: usize = 3;
+
+/// Code that is open at the end of the text so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Code {
+    /// Number of backticks that close the open code; 0 if none is open.
+    open: usize,
+    /// Number of backticks at the end of the text.
+    run: usize,
+}
+
+impl Code {
+    /// Returns true if a text changes nothing.
+    pub(super) fn passes(self, text: &str) -> bool {
+        let ends_with_line = (1..FENCE).contains(&self.open);
+        self.run == 0 && !ends_with_line && memchr::memchr(b'`', text.as_bytes()).is_none()
+    }
+
+    /// Reads the next text.
+    pub(super) fn read(&mut self, text: &str) {
+        if self.passes(text) {
+            return;
+        }
+        for byte in text.bytes() {
+            if byte == b'`' {
+                self.run += 1;
+                continue;
+            }
+            self.end_run();
+            if byte == b'\n' && self.open < FENCE {
+                self.open = 0;
+            }
+        }
+    }
+
+    /// Returns true if what follows is code.
+    pub(super) fn is_open(mut self) -> bool {
+        self.end_run();
+        self.open > 0
+    }
+
+    fn end_run(&mut self) {
+        let run = std::mem::take(&mut self.run);
+        let closes = run == self.open || self.open >= FENCE && run > self.open;
+        self.open = match self.open {
+            open if run == 0 => open,
+            0 => run,
+            _ if closes => 0,
+            open => open,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_open_after_its_backticks() {
+        for (text, expected) in [
+            ("", false),
+            ("a", false),
+            ("`", true),
+            ("`a", true),
+            ("`a`", false),
+            ("`a\nb", false),
+            ("``a`b", true),
+            ("``a`b``", false),
+            ("```xml\na", true),
+            ("```xml\na\n```", false),
+            ("```xml\na\n````\n", false),
+            ("````\n```\na", true),
+            ("```a``` b", false),
+            ("```\n`a\n", true),
+        ] {
+            let (mut whole, mut letters) = (Code::default(), Code::default());
+            whole.read(text);
+            text.split_inclusive(|_: char| true)
+                .for_each(|letter| letters.read(letter));
+            assert_eq!(
+                [whole.is_open(), letters.is_open()],
+                [expected; 2],
+                "{text}"
+            );
+        }
+    }
+}
