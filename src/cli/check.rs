@@ -32,13 +32,8 @@ impl Check {
         } else {
             String::new()
         };
-        let unread: String = config
-            .unread_text()
-            .iter()
-            .map(|warning| format!("# {warning}\n"))
-            .collect();
         print(format_args!(
-            "{memory}{capture}{unread}{}",
+            "{memory}{capture}{}",
             visible_toml(&config.shown())
         ));
         Ok(ExitCode::SUCCESS)

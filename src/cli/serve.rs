@@ -61,10 +61,6 @@ impl Serve {
         if config.file.capture.enabled {
             tracing::warn!("{}", telemetry::CAPTURE_ON);
         }
-        config
-            .unread_text()
-            .iter()
-            .for_each(|warning| tracing::warn!("{warning}"));
         server::run(listeners, config, flags).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

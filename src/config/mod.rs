@@ -29,7 +29,6 @@ mod shared_limits;
 mod targets;
 mod tls;
 mod trace;
-mod unread_text;
 mod upstream_file;
 mod upstreams;
 mod values;

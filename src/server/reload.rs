@@ -129,12 +129,6 @@ impl Reload {
         if !kept.is_empty() {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
-        let known = self.read.unread_text();
-        let unread = config.unread_text();
-        unread
-            .iter()
-            .filter(|one| !known.contains(one))
-            .for_each(|warning| tracing::warn!("{warning}"));
         let capture = config.file.capture.clone();
         let FileChange {
             upstreams,

@@ -107,19 +107,6 @@ fn there_is_a_page_for_each_command() {
     assert_eq!(wrong.status.code(), Some(3));
 }
 
-#[test]
-fn check_warns_of_options_that_read_nothing() {
-    let folder = Folder::new();
-    for (mode, is_told) in [("native", true), ("chat", false)] {
-        let text = format!(
-            "[wire]\nparser = \"qwen3\"\n[[upstream]]\nname = \"e\"\nurl = \"http://127.0.0.1:8000\"\nresponses = \"{mode}\"\n"
-        );
-        let shown = said(&["check", "--config", &folder.file("samewire.toml", &text)]);
-        let is_found = shown.contains("# parser: no effect on Responses of upstream \"e\"");
-        assert_eq!(is_found, is_told, "{shown}");
-    }
-}
-
 /// A name that changes the direction of writing is seen, and means the same.
 #[test]
 fn check_shows_every_character() {

@@ -259,8 +259,13 @@ fn fault_u56_arguments_behind_the_end_of_their_call() {
     );
 }
 
-/// Returns the events that a client gets of an engine's own events.
+/// Returns the message that a client gets of an engine's own events.
 fn native(events: &[Value]) -> Value {
+    native_of(message_vectors().swap_remove(0).0, events)
+}
+
+/// Returns the message that a client gets of an engine's own events for the request of this case.
+fn native_of(case: Case, events: &[Value]) -> Value {
     let start = json!({"type": "message_start", "message": {"id": "msg_1", "model": "m", "usage": {"input_tokens": 1}}});
     let end = [
         json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
@@ -271,7 +276,6 @@ fn native(events: &[Value]) -> Value {
         .iter()
         .map(|event| format!("data: {event}\n\n"))
         .collect();
-    let (case, _) = message_vectors().swap_remove(0);
     let case = Case {
         input: input.into_bytes(),
         upstream: Api::Messages,
@@ -369,6 +373,46 @@ fn native_blocks_stay_in_order() {
         .collect();
     assert_eq!(inputs, [json!({"a": 1}), json!({"b": 2})]);
     assert_eq!(message["stop_reason"], "tool_use");
+    // The input has another number than its call.
+    let message = native(&[
+        started(0, call("f", json!({}))),
+        stopped(0),
+        started(1, call("g", json!({}))),
+        piece(2, "{\"b\": 2}"),
+        stopped(1),
+    ]);
+    assert_eq!(message["content"][1]["input"], json!({"b": 2}));
+}
+
+/// Checks that the text of an engine's own messages is read, and that the end of a block is the end of its text.
+#[test]
+fn native_text_is_read() {
+    let (mut case, _) = message_vectors().swap_remove(0);
+    case.options = json!({"parser": "hermes"});
+    case.request["tools"] = json!([{"name": "f", "input_schema": {"type": "object"}}]);
+    let empty = json!({"type": "text", "text": ""});
+    let answer =
+        "<think>r</think>a<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+    let letters = answer.split_inclusive(|_: char| true);
+    let events: Vec<_> = [started(0, empty.clone())]
+        .into_iter()
+        .chain(letters.map(|letter| text(0, letter)))
+        .chain([stopped(0), started(1, empty), text(1, "b<"), stopped(1)])
+        .collect();
+    let message = native_of(case, &events);
+    let content = message["content"].as_array().unwrap();
+    let kinds: Vec<_> = content.iter().map(|block| block["type"].as_str()).collect();
+    let expected = ["thinking", "text", "tool_use", "text"].map(Some);
+    assert_eq!(kinds, expected, "{message}");
+    assert_eq!(
+        [
+            &content[0]["thinking"],
+            &content[1]["text"],
+            &content[3]["text"]
+        ],
+        ["r", "a", "b<"]
+    );
+    assert_eq!(content[2]["input"], json!({"a": 1}));
 }
 
 /// A zero at the end does not undo a count from the start, and no count is too large.

@@ -188,12 +188,12 @@ impl Shape {
         }
     }
 
-    /// Returns the description by which the text is parsed; `None` if it is not. Responses upstreams are never
-    /// parsed, and Completions clients get the text unchanged.
+    /// Returns the description by which the text is parsed; `None` if it is not. Completions clients get the text
+    /// unchanged.
     pub(super) fn text_format(&self) -> Option<&Arc<TextFormat>> {
         self.script
             .as_ref()
-            .filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
+            .filter(|_| self.client != Api::Completions)
     }
 }
 

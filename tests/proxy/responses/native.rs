@@ -410,58 +410,49 @@ async fn messages_that_the_client_asks_for_come_back() {
     world.end().await;
 }
 
-/// The start and a reload warn once of each option that would read text: nothing reads that of an engine's own Responses.
+/// Checks that reasoning and calls are read from the text of an engine's own Responses, streamed and whole, with a named
+/// parser and without.
 #[tokio::test]
-async fn options_that_would_read_its_text_are_warned_of() {
-    const TEXT: &str =
-        "<think>\nHm.\n</think>\n\n<tool_call>\n<function=shell>\n</function>\n</tool_call>";
-    let engine = Engine::answering(|attempt: &Attempt| {
-        let item = json!({"type": "message", "id": "x", "content": [{"type": "output_text", "text": TEXT}]});
-        match attempt.text().contains(r#""stream":true"#) {
-            true => Script::new()
-                .head_sse()
-                .ev(&envelope("completed", "completed", &item.to_string()))
-                .end(),
-            false => {
-                let whole =
-                    envelope("", "completed", &item.to_string()).replace("resp_9", "resp_8");
-                Script::ok(&whole)
+async fn text_is_read() {
+    const TEXT: &str = "<think>\nHm.\n</think>\n\nI look.<tool_call>\n<function=shell>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>";
+    for parser in ["qwen3_coder", "auto"] {
+        let engine = Engine::answering(|attempt: &Attempt| {
+            let item = json!({"type": "message", "id": "x", "content": [{"type": "output_text", "text": TEXT}]});
+            let end = |kind| envelope(kind, "completed", &item.to_string());
+            if attempt.json()["stream"] != true {
+                return Script::ok(&end("").replace("resp_9", "resp_8"));
             }
-        }
-    });
-    let reads =
-        |parser: &str| format!("responses = \"native\"\nwire = {{ parser = \"{parser}\" }}");
-    let world = World::fleet(vec![engine.await], Setup::new(), &[&reads("qwen3_coder")]).await;
-    let warning = |of: &str| format!(r#"{of}: no effect on Responses of upstream \"e0\""#);
-    let told = world.samewire.logged(&warning(r#""parser"#), 1).await;
-    assert!(told[0].contains(r#""level":"WARN""#), "{told:?}");
-    let tools = r#","tools":[{"type":"function","name":"shell","parameters":{"type":"object"}}]"#;
-    let streamed = events(
-        &world
-            .request(&prompt("text", &format!(r#"{tools},"stream":true"#)))
-            .await,
-    );
-    let whole = object(&world.request(&prompt("text", tools)).await);
-    for response in [last(&streamed), &whole] {
-        assert_eq!(
-            response["output"][0]["content"][0]["text"], TEXT,
-            "as the warning says"
+            let delta = |piece| json!({"type": "response.output_text.delta", "item_id": "x", "delta": piece});
+            let done = json!({"type": "response.output_item.done", "item": item});
+            TEXT.split_inclusive('>')
+                .map(delta)
+                .chain([done])
+                .fold(Script::new().head_sse(), |script, event| {
+                    script.ev(&event.to_string())
+                })
+                .ev(&end("completed"))
+                .end()
+        });
+        let setup = native().config(&format!("[wire]\nparser = \"{parser}\""));
+        let world = World::start(engine, setup).await;
+        let tools =
+            r#","tools":[{"type":"function","name":"shell","parameters":{"type":"object"}}]"#;
+        let streamed = events(
+            &world
+                .request(&prompt("text", &format!(r#"{tools},"stream":true"#)))
+                .await,
         );
+        let whole = object(&world.request(&prompt("text", tools)).await);
+        for response in [last(&streamed), &whole] {
+            let [thought, text, call] = response["output"].as_array().map(Vec::as_slice).unwrap()
+            else {
+                panic!("{parser}: {response}");
+            };
+            assert_eq!(thought["content"][0]["text"], "\nHm.\n");
+            assert_eq!(text["content"][0]["text"], "\n\nI look.");
+            assert_eq!(call["name"], "shell");
+            assert_eq!(call["arguments"], r#"{"command": "ls"}"#);
+        }
+        world.end().await;
     }
-    let again = format!(
-        "[[upstream]]\nname = \"e0\"\nurl = \"{}\"\nengine = \"vllm\"\n{}\n[[model]]\nname = \"text\"\nwire = {{ think = {{ mode = \"auto\" }} }}\n",
-        world.engine.url(),
-        reads("qwen3")
-    );
-    world.samewire.reconfigure(&again).await;
-    assert_eq!(
-        world.samewire.count_logged("no effect on Responses"),
-        2,
-        "only the model's is new"
-    );
-    world
-        .samewire
-        .logged(&warning(r#""parser, think.mode of model \"text\""#), 1)
-        .await;
-    world.end().await;
 }

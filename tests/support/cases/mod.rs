@@ -241,9 +241,15 @@ impl Case {
         String::from_utf8(out.to_vec()).unwrap()
     }
 
-    /// Returns the case in which the engine sends this canonical answer.
+    /// Returns the case in which the engine sends this canonical answer. The text of Responses has been read.
     pub fn fed_back(&self, canonical: &str) -> Self {
+        let mut options = self.options.clone();
+        if let (Api::Responses, Some(options)) = (self.api, options.as_object_mut()) {
+            options.retain(|option, _| !["harmony", "think"].contains(&option.as_str()));
+            options.insert("parser".to_owned(), "off".into());
+        }
         Self {
+            options,
             upstream: self.api,
             input: canonical.as_bytes().to_vec(),
             events: self.streams(),

@@ -777,9 +777,9 @@ fn items_of_responses() {
     }
 }
 
-/// An engine that gets Responses requests itself has parsed the text already.
+/// The text of an engine that gets Responses requests itself is parsed, too.
 #[test]
-fn native_responses_are_left_alone() {
+fn native_responses_are_parsed() {
     let text = "<|channel|>analysis<|message|>A";
     let events = [
         json!({"type": "response.created", "response": {"id": "resp_1", "created_at": 5, "model": "m"}}),
@@ -794,7 +794,7 @@ fn native_responses_are_left_alone() {
         upstream: Api::Responses,
         ..case(Api::Responses, true, input)
     };
-    assert_eq!(items(&case), [["message", "completed", text]]);
+    assert_eq!(items(&case), [["reasoning", "completed", "A"]]);
 }
 
 /// Text that SGLang really sends without a parser.

@@ -8,14 +8,16 @@
 
 use super::members::object;
 use super::{
-    BadField, Decode, EventSink, FinishWord, FrameText, ReadOptions, classify, read_finish,
+    BadField, Decode, EventSink, FinishWord, FrameText, ReadOptions, classify, known_reason,
+    read_finish,
 };
 use crate::json::{Raw, Text, compacted, integer, object, read};
 use crate::wire::event::{
-    CallSource, ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, ToolEntry,
+    CallSource, ChunkUsage, Delta, Event, Finish, FrameExtras, Head, ItemStage, Reason, ToolEntry,
     ToolKind, Usage,
 };
 use crate::wire::fault::{Failure, Fault, is_error_object};
+use crate::wire::options::PromoteReasoning;
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
 
@@ -201,6 +203,12 @@ impl MessagesDecoder {
             read(message.content.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
+        let is_alone = self.reading.promote_reasoning == PromoteReasoning::Always;
+        match known_reason(message.stop_reason) {
+            Some(Reason::Length) => to.cut_text(0),
+            Some(Reason::Stop) if is_alone && blocks.len() == 1 => to.only_text(0),
+            _ => {}
+        }
         for (index, raw) in (0..).zip(blocks) {
             self.block_start(index, raw, to)?;
             self.block_stop(index, to);
@@ -291,6 +299,11 @@ impl MessagesDecoder {
             });
             return Ok(());
         }
+        // Some proxies number a call's input apart from its start.
+        let index = match self.calls.last() {
+            Some((last, _)) if !self.calls.iter().any(|(call, _)| *call == index) => *last,
+            _ => index,
+        };
         match kind.as_str() {
             "text_delta" => self.emit_text(Some(delta.text.ok_or(BadField)?), Delta::Content, to),
             "thinking_delta" | "signature_delta" => self.emit_thinking(&delta, to),

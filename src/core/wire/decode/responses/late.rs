@@ -88,6 +88,11 @@ impl ResponsesDecoder {
             true => self.reading.promote_reasoning,
             false => PromoteReasoning::Never,
         };
+        match ended {
+            LateOutcome::Incomplete(Reason::Length) if event.is_empty() => to.cut_text(0),
+            _ if promotes == PromoteReasoning::Always && output.len() == 1 => to.only_text(0),
+            _ => {}
+        }
         self.complete_items(output, ended, promotes, to)?;
         let reason = match ended {
             LateOutcome::Failed => {
