@@ -4,7 +4,7 @@
 //! [`TemplateFacts`]. Remembers: the prompt of the first request, until the end. Never: sends a request.
 
 use crate::json::{Raw, member, quoted, raw_member};
-use crate::wire::TemplateFacts;
+use crate::wire::{Effort, TemplateFacts};
 
 /// Routes by which an engine renders the prompt of a chat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,10 @@ const TOOL: &str = r#"{"type":"function","function":{"name":"look_up","descripti
 /// Request id of the requests, by which they can be told in an engine's log.
 pub const REQUEST_ID: &str = "samewire-probe";
 
-/// Number of prompts: one for each switch of thinking, and one with a tool.
-const PROMPTS: usize = TemplateFacts::SWITCHES.len() + 1;
+/// Index of the prompt with a tool, after one for each switch of thinking.
+const OF_TOOL: usize = TemplateFacts::SWITCHES.len();
+/// Number of prompts: at last, those for each effort.
+const PROMPTS: usize = OF_TOOL + 1 + Effort::KNOWN.len();
 
 /// Upper limit for the token ids of a prompt, in bytes as JSON.
 const MOST_IDS: usize = 64 << 10;
@@ -93,13 +95,22 @@ impl<'m> TemplateProbe<'m> {
             Some(Some(on)) => {
                 format!(r#","chat_template_kwargs":{{"enable_thinking":{on},"thinking":{on}}}"#)
             }
-            None if self.done < PROMPTS => format!(r#","tools":[{TOOL}]"#),
-            None => return None,
+            None if self.done == OF_TOOL => format!(r#","tools":[{TOOL}]"#),
+            None => {
+                let effort = self.effort()?.name();
+                format!(r#","chat_template_kwargs":{{"reasoning_effort":"{effort}"}}"#)
+            }
         };
         let body = format!(
             r#"{{"model":{model},"messages":[{{"role":"user","content":"Hello"}}]{more}}}"#
         );
         Some((self.routes.path(), body))
+    }
+
+    /// Returns the effort whose prompt is next, if all others are done.
+    fn effort(&self) -> Option<Effort> {
+        let place = self.done.checked_sub(OF_TOOL + 1)?;
+        Effort::KNOWN.get(place).copied()
     }
 
     /// Takes the reply to that request. A template may refuse one prompt and not the others, which engines report with 400,
@@ -127,7 +138,7 @@ impl<'m> TemplateProbe<'m> {
             self.refusal = Some(status);
         }
         self.done = if is_of_template {
-            self.done + 1
+            self.done.saturating_add(1).min(PROMPTS)
         } else {
             PROMPTS
         };
@@ -142,7 +153,12 @@ impl<'m> TemplateProbe<'m> {
                 }
             }
             None if self.plain.is_empty() => {}
-            None => self.facts = self.facts.with_tool(self.model, prompt, &self.plain),
+            None => match self.effort() {
+                None => self.facts = self.facts.with_tool(self.model, prompt, &self.plain),
+                // The template knows no efforts.
+                Some(Effort::High) if prompt == self.plain => self.done = PROMPTS,
+                Some(effort) => self.facts = self.facts.with_effort(effort, prompt),
+            },
         }
     }
 
@@ -215,7 +231,7 @@ mod tests {
             (200, format!("{{\"prompt\":{}}}", rendered(body)))
         });
         assert_eq!(serde_json::to_string(&probe.facts()).unwrap(), EXPECTED);
-        assert_eq!(paths, ["/apply-template"; PROMPTS]);
+        assert_eq!(paths, ["/apply-template"; 5]);
     }
 
     #[test]
@@ -232,8 +248,28 @@ mod tests {
             }
         });
         assert_eq!(serde_json::to_string(&probe.facts()).unwrap(), EXPECTED);
-        assert_eq!(paths, ["/tokenize", "/detokenize"].repeat(PROMPTS));
+        assert_eq!(paths, ["/tokenize", "/detokenize"].repeat(5));
         assert_eq!(probe.refusal(), None);
+    }
+
+    /// Checks that the efforts are those of a template that knows them.
+    #[test]
+    fn a_template_with_efforts_is_asked_for_each() {
+        let (probe, paths) = run(PromptRoutes::Text("/p"), |_, body| {
+            let opened = [
+                ("high", "<ifm|think>"),
+                ("medium", "<ifm|think_fast>"),
+                ("low", ""),
+            ];
+            let tag = opened.iter().find(|(effort, _)| body.contains(effort));
+            (
+                200,
+                format!("{{\"prompt\":\"Hello{}\"}}", tag.map_or("", |(_, tag)| tag)),
+            )
+        });
+        let expected = r#"{"thinking_unset":"","thinking_on":"","thinking_off":"","thinking_high":"<ifm|think>","thinking_medium":"<ifm|think_fast>","thinking_low":"","calls":null}"#;
+        assert_eq!(serde_json::to_string(&probe.facts()).unwrap(), expected);
+        assert_eq!(paths.len(), PROMPTS);
     }
 
     /// A template may refuse tools; then the ends of the prompts are known all the same.
@@ -249,7 +285,7 @@ mod tests {
             serde_json::to_string(&probe.facts()).unwrap(),
             EXPECTED.replace("\"qwen3_coder\"", "null")
         );
-        assert_eq!((paths.len(), probe.refusal()), (PROMPTS, None));
+        assert_eq!((paths.len(), probe.refusal()), (5, None));
     }
 
     #[test]

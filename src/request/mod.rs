@@ -35,7 +35,7 @@ pub use rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw, Text};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
-use crate::wire::{Api, Extensions, OutputConstraints};
+use crate::wire::{Api, Effort, Extensions, OutputConstraints};
 use bytes::Bytes;
 use check::Checked;
 use fields::{Edits, MemberSpan};
@@ -136,14 +136,16 @@ pub(crate) fn reasons<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<bool>
     }
 }
 
-/// Returns true if a request sets an effort of reasoning other than `none`; `get` returns the values of its fields.
-pub(crate) fn sets_effort<'a>(get: impl Fn(&str) -> Option<&'a str>) -> bool {
-    match get("reasoning_effort") {
-        Some(effort) => effort.starts_with('"') && effort != "\"none\"",
-        None => get("reasoning")
-            .and_then(effort)
-            .is_some_and(|effort| effort != "none"),
-    }
+/// Returns the effort of reasoning that a request sets, other than `none`; `get` returns the values of its fields.
+pub(crate) fn set_effort<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<Effort> {
+    let word = match get("reasoning_effort") {
+        Some(effort) => Raw::of(effort)
+            .and_then(Text::of)
+            .map(|text| text.decoded().into_owned()),
+        None => get("reasoning").and_then(effort),
+    };
+    word.filter(|word| word != "none")
+        .map(|word| Effort::of(&word))
 }
 
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
@@ -185,7 +187,7 @@ pub struct ChatRequest {
     /// Reasoning switched on or off by the client; `None` if the request leaves it open.
     pub reasons: Option<bool>,
     /// True if the client sets an effort of reasoning other than `none`.
-    pub(crate) sets_effort: bool,
+    pub(crate) effort: Option<Effort>,
     /// True if the answer may be part of a text: the request begins the text, or has strings that end it.
     pub(crate) is_part: bool,
     /// Limit on the tokens of reasoning, where it is no member of the body: a Messages request's `budget_tokens`.
@@ -356,7 +358,7 @@ impl ChatRequest {
             .collect();
         let field = |name: &str| checked.get(name).map(|field| field.value.get());
         request.reasons = reasons(field);
-        request.sets_effort = sets_effort(field);
+        request.effort = set_effort(field);
         let continues = field("continue_final_message") == Some("true");
         request.is_part = continues || field("stop").is_some_and(|stop| stop != "null");
         request.continues_text = continues
@@ -415,7 +417,7 @@ impl ChatRequest {
             tools,
             required,
             thinks: self.reasons,
-            sets_effort: self.sets_effort,
+            effort: self.effort,
             is_part: self.is_part,
             constrained: self.constrained,
         }

@@ -57,6 +57,6 @@ pub use normalise::AnswerWriter;
 pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{
-    EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread, Vocabulary,
+    Effort, EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread, Vocabulary,
 };
 pub use rewriter::{AnswerReader, Rewriter};

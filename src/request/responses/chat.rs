@@ -12,7 +12,7 @@ use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
 use crate::request::turn::InputTurn;
-use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons, sets_effort};
+use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons, set_effort};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{
@@ -96,7 +96,7 @@ impl ResponsesRequest {
             tools: &tools,
             required: self.tools.must_call(),
             thinks,
-            sets_effort: sets_effort(|key| self.member(key)),
+            effort: set_effort(|key| self.member(key)),
             is_part: self.member("stop").is_some_and(|stop| stop != "null"),
             constrained,
         };

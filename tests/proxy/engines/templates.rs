@@ -73,7 +73,9 @@ async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
             (Value::Null, false),
             (switch(true), false),
             (switch(false), false),
-            (Value::Null, true)
+            (Value::Null, true),
+            // The template knows no efforts.
+            (json!({"reasoning_effort": "high"}), false),
         ]
     );
     assert!(prompts.iter().all(|probe| probe.json()["model"] == "m"));
@@ -87,7 +89,7 @@ async fn a_block_that_the_template_opens_is_reasoning_from_the_first_word_on() {
         }])
     );
     world.stream("").await;
-    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 4, "once is enough");
+    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 5, "once is enough");
     world.end().await;
 }
 
@@ -148,7 +150,7 @@ async fn the_prompts_are_rendered_with_the_key_of_a_client() {
         .header("authorization", "Bearer sk-client");
     world.request(&with_key).await;
     until("the facts are known", || {
-        probes(&world, "/v1/detokenize").len() == 4
+        probes(&world, "/v1/detokenize").len() == 5
     })
     .await;
     let all = probes(&world, TOKENIZE).into_iter().skip(1);
@@ -280,13 +282,13 @@ async fn facts_outlast_a_failure_of_the_engine() {
         .config("[health]\ninterval = 0.05\n[retry]\nmax_attempts = 1");
     let world = World::start_as(engine, "llamacpp", setup).await;
     world.samewire.admin_becomes("/readyz", 200).await;
-    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 4);
+    assert_eq!(probes(&world, PROMPT_ROUTE).len(), 5);
     let busy = Script::new().json("503 Service Unavailable", "{}");
     world.engine.set_route(PROMPT_ROUTE, busy);
     let failed = world.stream(r#","user":"fail""#).await;
     assert_eq!(failed.head.status, 500);
     until("the prompts are requested again", || {
-        probes(&world, PROMPT_ROUTE).len() > 4
+        probes(&world, PROMPT_ROUTE).len() > 5
     })
     .await;
     world.engine.wait_probes("/health", 2).await;
@@ -294,7 +296,7 @@ async fn facts_outlast_a_failure_of_the_engine() {
     assert_eq!(world.stream("").await.text(), answer);
     assert_eq!(
         probes(&world, PROMPT_ROUTE).len(),
-        5,
+        6,
         "a failure waits for a minute"
     );
     world.end().await;

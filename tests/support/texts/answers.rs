@@ -2,7 +2,7 @@
 //! hold the tags of every format, and ends that end nothing. All of it comes out as it was written, also where the engine
 //! reads a part.
 
-use super::written::{self, Call, FORMATS, stands_alone, turn};
+use super::written::{self, Call, FORMATS, is_message, stands_alone, turn};
 use super::{AnswerParts, case, cut, meant, opened, said};
 use crate::cases::Case;
 use proptest::prelude::*;
@@ -43,6 +43,10 @@ pub struct Written {
 fn tags(parser: &str) -> (&'static str, &'static str) {
     match parser {
         "mimo" => ("<think>", "</think>"),
+        "muse" => ("<|start|>assistant to=self<|message|>", "<|eom|>"),
+        "beam" => ("<|channel|>analysis<|message|>", "<|end|>"),
+        "inkling" => ("<|content_thinking|>", "<|end_message|>"),
+        "apertus2509" => ("<|inner_prefix|>", "<|inner_suffix|>"),
         "mistral" => ("[THINK]", "[/THINK]"),
         "gemma4" => ("<|channel>thought\n", "<channel|>"),
         "seed_oss" => ("<seed:think>", "</seed:think>"),
@@ -196,6 +200,9 @@ pub fn written() -> impl Strategy<Value = Written> {
     let calls = prop::collection::vec((name, arguments()), 1..4);
     (way, prose.clone(), prose, calls).prop_map(|(way, reasoning, prose, calls)| {
         let ((format, parser), engine, quotes, strays, places) = way;
+        // Tokens cannot be quoted, and suffixes are gone.
+        let is_special = is_message(format) || format == "hy_suffixed";
+        let quotes = quotes.filter(|_| !is_special);
         // Calls in code, of a function that the request has or not.
         let function = quotes.unwrap_or_default();
         let example = calls

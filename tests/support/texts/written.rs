@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 pub type Call = (String, Map<String, Value>);
 
 /// Names of the formats in these tests, each with the parser that reads it.
-pub const FORMATS: [(&str, &str); 48] = [
+pub const FORMATS: [(&str, &str); 53] = [
     ("hermes", "hermes"),
     ("hermes", "qwen3"),
     ("qwen3_coder", "qwen3"),
@@ -54,7 +54,17 @@ pub const FORMATS: [(&str, &str); 48] = [
     ("kimi_k3", "kimi_k3"),
     ("k2_horizon", "k2_horizon"),
     ("minicpm5", "minicpm5"),
+    ("apertus", "apertus2509"),
+    ("hy_suffixed", "hy_v3"),
+    ("muse", "muse"),
+    ("beam", "beam"),
+    ("inkling", "inkling"),
 ];
+
+/// Returns true for formats in which each call is a message, whose tokens cannot be text.
+pub fn is_message(format: &str) -> bool {
+    ["muse", "beam", "inkling"].contains(&format)
+}
 
 /// Returns true for formats that must be alone, because only their beginning identifies them.
 pub fn stands_alone(format: &str) -> bool {
@@ -175,6 +185,8 @@ pub fn written(format: &str, calls: &[Call]) -> String {
             "<tool_calls>{}</tool_calls>",
             each(&|call| unbroken("tool_call", call)).concat()
         ),
+        "hy_suffixed" => hy_suffixed(calls),
+        "muse" | "beam" | "inkling" => each(&|call| message(format, call)).concat(),
         "iquest_q1" => each(&|call| unbroken("iquest_tool_call", call)).join("\n"),
         "deepseek_v32" => typed("｜DSML｜", "function_calls", calls),
         "deepseek_v4" => typed("｜DSML｜", "tool_calls", calls),
@@ -248,6 +260,14 @@ fn objects(format: &str, calls: &[Call]) -> String {
             format!("<|START_ACTION|>[\n{}\n]<|END_ACTION|>", all.join(",\n"))
         }
         "phi4_mini_json" => format!("functools[{}]", list(", ")),
+        "apertus" => {
+            let call =
+                |(name, all): &Call| format!("{{{}: {}}}", Value::from(name.as_str()), json(all));
+            format!(
+                "<|tools_prefix|>[{}]<|tools_suffix|>",
+                each(&call).join(", ")
+            )
+        }
         other => panic!("{other}"),
     }
 }
@@ -391,6 +411,51 @@ fn unbroken(tag: &str, call: &Call) -> String {
         call,
     );
     format!("<{tag}>{inner}</{tag}>")
+}
+
+/// Writes calls as a checkpoint of HY 3 does that has a suffix in its tags.
+fn hy_suffixed(calls: &[Call]) -> String {
+    let tag = |name: &str, inner: &str| format!("<{name}:opensource>{inner}</{name}:opensource>\n");
+    let call = |(name, all): &Call| {
+        let all = all
+            .iter()
+            .map(|(key, value)| tag("arg_key", key) + &tag("arg_value", &plain(value)));
+        let inner = format!("{name}<tool_sep:opensource>\n{}", all.collect::<String>());
+        tag("tool_call", &inner)
+    };
+    let all: String = calls.iter().map(call).collect();
+    tag("tool_calls", &format!("\n{all}")).trim_end().to_owned()
+}
+
+/// Writes a call as a message for its tool.
+fn message(format: &str, call: &Call) -> String {
+    let (name, all) = call;
+    let parameters = |prefix: &str, before: &str| {
+        let (key, value) = (
+            format!("<{prefix}:parameter name=\""),
+            format!("{before}</{prefix}:parameter>\n"),
+        );
+        tagged(
+            ("", ""),
+            (&key, &format!("\">{before}")),
+            ("", &value),
+            &(String::new(), all.clone()),
+        )
+    };
+    match format {
+        "muse" => format!(
+            "<|start|>assistant to={name}<|message|><atem:function_calls>\n<atem:invoke name=\"{name}\">\n{}</atem:invoke>\n</atem:function_calls><|eom|>",
+            parameters("atem", "")
+        ),
+        "beam" => format!(
+            "<|start|>assistant to={name}<|channel|>analysis <|constrain|>xml<|message|>{}<|end|>",
+            parameters("rfl", "\n")
+        ),
+        _ => format!(
+            "<|message_model|>{name}<|content_invoke_tool_json|>{}<|end_message|>",
+            object("args", call)
+        ),
+    }
 }
 
 fn plamo(calls: &[Call]) -> String {

@@ -5,6 +5,7 @@
 use super::families::FAMILIES;
 use super::family::{Family, Tags};
 use super::names;
+use super::suffix;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use std::fmt;
 /// ```
 ///
 /// The first three are the tag with which the prompt ends if a request says nothing of thinking, switches it on, or
-/// switches it off; empty if no block is open. `calls` is the name of the parser whose calls the template teaches. What
+/// switches it off; empty if no block is open. `thinking_high`, `thinking_medium` and `thinking_low` are the same for an
+/// effort, if the template knows efforts. `calls` is the name of the parser whose calls the template teaches. What
 /// is not known is missing or null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "BTreeMap<String, Option<String>>", into = "FactsText")]
@@ -25,8 +27,46 @@ pub struct TemplateFacts {
     unset: PromptEnd,
     on: PromptEnd,
     off: PromptEnd,
+    /// Ends for the efforts, in the order of [`Effort::KNOWN`].
+    efforts: [PromptEnd; 3],
     /// Family whose calls the template teaches.
     taught: Option<&'static Family>,
+}
+
+/// Effort of reasoning that a request sets, other than `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// `high`
+    High,
+    /// `medium`
+    Medium,
+    /// `low`
+    Low,
+    /// Another word, such as `minimal`.
+    Other,
+}
+
+impl Effort {
+    /// Efforts for which a prompt is rendered, the most common one first.
+    pub const KNOWN: [Self; 3] = [Self::High, Self::Medium, Self::Low];
+
+    /// Returns the effort of this word.
+    pub fn of(word: &str) -> Self {
+        let mut known = Self::KNOWN.into_iter();
+        known
+            .find(|known| known.name() == word)
+            .unwrap_or(Self::Other)
+    }
+
+    /// Returns the word for the effort; empty if it is none of [`Effort::KNOWN`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Medium => "medium",
+            Self::Low => "low",
+            Self::Other => "",
+        }
+    }
 }
 
 /// End of a rendered prompt.
@@ -43,7 +83,7 @@ pub(super) enum PromptEnd {
 impl PromptEnd {
     /// Reads the end of a prompt; it is unknown if the prompt is empty.
     fn of(prompt: &str) -> Self {
-        let prompt = prompt.trim_end();
+        let prompt = suffix::removed(prompt.trim_end());
         if prompt.is_empty() {
             return Self::Unknown;
         }
@@ -71,6 +111,7 @@ impl TemplateFacts {
         unset: PromptEnd::Unknown,
         on: PromptEnd::Unknown,
         off: PromptEnd::Unknown,
+        efforts: [PromptEnd::Unknown; 3],
         taught: None,
     };
 
@@ -81,6 +122,16 @@ impl TemplateFacts {
     #[must_use]
     pub fn with_prompt(mut self, thinks: Option<bool>, prompt: &str) -> Self {
         *self.end_mut(thinks) = PromptEnd::of(prompt);
+        self
+    }
+
+    /// Adds what the end of the prompt of a request shows that has this effort.
+    #[must_use]
+    pub fn with_effort(mut self, effort: Effort, prompt: &str) -> Self {
+        let known = Effort::KNOWN.into_iter().zip(&mut self.efforts);
+        for (_, end) in known.filter(|(known, _)| *known == effort) {
+            *end = PromptEnd::of(prompt);
+        }
         self
     }
 
@@ -103,6 +154,10 @@ impl TemplateFacts {
             unset: self.unset.or(other.unset),
             on: self.on.or(other.on),
             off: self.off.or(other.off),
+            efforts: std::array::from_fn(|at| {
+                let of = |facts: &Self| facts.efforts.get(at).copied().unwrap_or_default();
+                of(&self).or(of(&other))
+            }),
             taught: self.taught.or(other.taught),
         }
     }
@@ -112,6 +167,7 @@ impl TemplateFacts {
     /// ends of turns in the prompt.
     #[must_use]
     pub fn with_tool(self, model: &str, with: &str, without: &str) -> Self {
+        let [with, without] = [with, without].map(suffix::removed);
         let is_shown = |mark: &str| with.matches(mark).count() > without.matches(mark).count();
         let calls = |family: &Family| {
             let formats = family.calls.iter();
@@ -143,8 +199,18 @@ impl TemplateFacts {
         *self == Self::UNKNOWN
     }
 
-    /// Returns the end of the prompt of a request with this switch of thinking.
-    pub(super) fn end(&self, thinks: Option<bool>) -> PromptEnd {
+    /// Returns the end of the prompt of a request with this switch of thinking and this effort. An effort does not close a
+    /// block that a switch opens.
+    pub(super) fn end(&self, thinks: Option<bool>, effort: Option<Effort>) -> PromptEnd {
+        let known = Effort::KNOWN.into_iter().zip(self.efforts);
+        let of_effort = known
+            .filter(|(known, _)| Some(*known) == effort && thinks != Some(false))
+            .map(|(_, end)| end)
+            .find(|end| matches!(end, PromptEnd::Open(_)) || thinks.is_none());
+        of_effort.unwrap_or_default().or(self.of_switch(thinks))
+    }
+
+    fn of_switch(&self, thinks: Option<bool>) -> PromptEnd {
         match thinks {
             None => self.unset,
             Some(true) => self.on,
@@ -193,6 +259,18 @@ impl fmt::Display for TemplateFacts {
             write!(f, "{before}{tag} {when}")?;
             separator = "; ";
         }
+        for (effort, end) in Effort::KNOWN.into_iter().zip(self.efforts) {
+            if let PromptEnd::Open(tags) = end {
+                let before = if separator.is_empty() { "opens " } else { ", " };
+                write!(
+                    f,
+                    "{before}{} with the effort {}",
+                    tags.start.trim(),
+                    effort.name()
+                )?;
+                separator = "; ";
+            }
+        }
         match self.taught.and_then(Family::name) {
             Some(name) => write!(f, "{separator}teaches calls that {name} reads"),
             None => Ok(()),
@@ -206,6 +284,12 @@ struct FactsText {
     thinking_unset: Option<String>,
     thinking_on: Option<String>,
     thinking_off: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_high: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_medium: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking_low: Option<String>,
     calls: Option<String>,
 }
 
@@ -216,10 +300,14 @@ impl From<TemplateFacts> for FactsText {
             PromptEnd::Closed => Some(String::new()),
             PromptEnd::Open(tags) => Some(tags.start.trim().to_owned()),
         };
+        let [high, medium, low] = facts.efforts;
         Self {
             thinking_unset: tag(facts.unset),
             thinking_on: tag(facts.on),
             thinking_off: tag(facts.off),
+            thinking_high: tag(high),
+            thinking_medium: tag(medium),
+            thinking_low: tag(low),
             calls: facts.taught.and_then(Family::name).map(str::to_owned),
         }
     }
@@ -231,7 +319,11 @@ impl TryFrom<BTreeMap<String, Option<String>>> for TemplateFacts {
     fn try_from(members: BTreeMap<String, Option<String>>) -> Result<Self, String> {
         let mut facts = Self::UNKNOWN;
         for (key, value) in members {
+            let [high, medium, low] = &mut facts.efforts;
             let end = match key.as_str() {
+                "thinking_high" => high,
+                "thinking_medium" => medium,
+                "thinking_low" => low,
                 "thinking_unset" => &mut facts.unset,
                 "thinking_on" => &mut facts.on,
                 "thinking_off" => &mut facts.off,
@@ -240,7 +332,7 @@ impl TryFrom<BTreeMap<String, Option<String>>> for TemplateFacts {
                     continue;
                 }
                 _ => {
-                    let known = "thinking_unset, thinking_on, thinking_off, calls";
+                    let known = "thinking_unset, thinking_on, thinking_off, thinking_high, thinking_medium, thinking_low, calls";
                     return Err(format!("unknown field `{key}`; known are {known}"));
                 }
             };
@@ -293,7 +385,33 @@ mod tests {
             assert!(json.contains(&on), "{prompt}: {json}");
             assert_eq!(facts(&json), told);
             assert_eq!(told.is_empty(), expected == "null");
-            assert_eq!(told.end(None), PromptEnd::Unknown);
+            assert_eq!(told.end(None, None), PromptEnd::Unknown);
+        }
+    }
+
+    /// Checks that an effort counts unless thinking is switched off, and does not close what a switch opens. Its tags may have
+    /// a suffix.
+    #[test]
+    fn efforts_open_blocks() {
+        let facts = TemplateFacts::UNKNOWN
+            .with_prompt(None, "x")
+            .with_prompt(Some(true), "<think>")
+            .with_effort(Effort::High, "<think:opensource>")
+            .with_effort(Effort::Low, "x");
+        let is_open = |thinks, effort| matches!(facts.end(thinks, effort), PromptEnd::Open(_));
+        for (thinks, word, expected) in [
+            (None, "high", true),
+            (None, "low", false),
+            (None, "medium", false),
+            (None, "max", false),
+            (Some(true), "low", true),
+            (Some(false), "high", false),
+        ] {
+            assert_eq!(
+                is_open(thinks, Some(Effort::of(word))),
+                expected,
+                "{thinks:?} {word}"
+            );
         }
     }
 
@@ -344,6 +462,10 @@ mod tests {
                 "opens <think> by default, <think> with thinking on, nothing with thinking off; teaches calls that hermes reads",
             ),
             (r#"{"thinking_off":""}"#, "opens nothing with thinking off"),
+            (
+                r#"{"thinking_unset":"","thinking_on":"","thinking_off":"","thinking_high":"<think>","thinking_low":""}"#,
+                "opens no block of reasoning, <think> with the effort high",
+            ),
             (
                 r#"{"thinking_unset":"<think>","thinking_on":"<think>","thinking_off":"<think>","calls":"hermes"}"#,
                 "always opens <think>; teaches calls that hermes reads",

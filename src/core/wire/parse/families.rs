@@ -1,30 +1,14 @@
 //! Model families, as data: a row for each (engines F).
 
 use super::calls::format::{
-    COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA, GEMMA4, GIGACHAT3,
-    GIGACHAT35, GRANITE, HY, INTERNLM, IQUEST, K2_HORIZON, KIMI_K2, KIMI_K3, LFM2, LLAMA3, LONGCAT,
-    MIMO, MINICPM5, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, SEED,
-    STEP3, TOOL_CALL, TOOL_CALLS, TOOL_CODE, XLAM,
+    APERTUS, ATEM, COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DOTS, DSML, DSML_SPACED, FUNCTIONGEMMA,
+    GEMMA4, GIGACHAT3, GIGACHAT35, GRANITE, HY, INKLING_CALLS, INTERNLM, IQUEST, K2_HORIZON,
+    KIMI_K2, KIMI_K3, LFM2, LLAMA3, LONGCAT, MIMO, MINICPM5, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3,
+    PHI4, PLAMO3, PYTHONIC, QWEN_CALLS, RFL, SEED, STEP3, TOOL_CALL, TOOL_CALLS, TOOL_CODE, XLAM,
 };
 use super::family::BlockOpening::{Always, Never, OnRequest};
-use super::family::{Family, Parsers, Special, parsers, tags, think};
-
-const NONE: Parsers = parsers("", "");
-
-/// Defaults for the fields that a family does not set.
-const PLAIN: Family = Family {
-    names: &[],
-    models: &[],
-    harmony: false,
-    think: think(Never),
-    answer: ("", ""),
-    calls: &[],
-    special: Special::None,
-    turns: &[],
-    serves_several: false,
-    vllm: NONE,
-    sglang: NONE,
-};
+use super::family::{Family, NONE, PLAIN, Special, both, each, tags, think};
+use super::message_form::{BEAM, INKLING, MUSE};
 
 /// Family of gpt-oss. Its markers are all special tokens.
 pub(super) const GPT_OSS: Family = Family {
@@ -32,8 +16,7 @@ pub(super) const GPT_OSS: Family = Family {
     models: &["gpt-oss", "gpt_oss"],
     harmony: true,
     special: Special::All,
-    vllm: parsers("openai_gptoss", "openai"),
-    sglang: parsers("gpt-oss", "gpt-oss"),
+    engines: each(("openai_gptoss", "openai"), ("gpt-oss", "gpt-oss")),
     ..PLAIN
 };
 
@@ -64,16 +47,17 @@ const DEEPSEEK: Family = Family {
 const V4: Family = Family {
     think: think(OnRequest),
     calls: &[&DSML],
-    vllm: parsers("deepseek_v4", "deepseek_v4"),
-    sglang: parsers("deepseek-v4", "deepseekv4"),
+    engines: each(
+        ("deepseek_v4", "deepseek_v4"),
+        ("deepseek-v4", "deepseekv4"),
+    ),
     ..DEEPSEEK
 };
 
 /// Fields common to Poolside's models.
 const LAGUNA: Family = Family {
     calls: &[&TOOL_CALL],
-    vllm: parsers("poolside_v1", "poolside_v1"),
-    sglang: parsers("poolside_v1", "poolside_v1"),
+    engines: both("poolside_v1", "poolside_v1"),
     ..PLAIN
 };
 
@@ -81,8 +65,7 @@ const LAGUNA: Family = Family {
 const MIMO_MODELS: Family = Family {
     calls: &[&MIMO],
     turns: IM_TURNS,
-    vllm: parsers("mimo", "mimo"),
-    sglang: parsers("mimo", "mimo"),
+    engines: both("mimo", "mimo"),
     ..PLAIN
 };
 
@@ -93,14 +76,20 @@ const GIGACHAT35_MODELS: Family = Family {
     ..PLAIN
 };
 
+/// Fields common to K2 Horizon's models.
+const K2: Family = Family {
+    calls: &[&K2_HORIZON],
+    engines: both("k2_horizon", "k2_horizon"),
+    ..PLAIN
+};
+
 /// Fields common to Kimi K2's models.
 const KIMI: Family = Family {
     think: think(OnRequest),
     calls: &[&KIMI_K2],
     special: Special::Calls,
     turns: &["<|im_end|>", "[EOS]", "[EOT]"],
-    vllm: parsers("kimi_k2", "kimi_k2"),
-    sglang: parsers("kimi_k2", "kimi_k2"),
+    engines: both("kimi_k2", "kimi_k2"),
     ..PLAIN
 };
 
@@ -117,69 +106,60 @@ const GLM_TURNS: &[&str] = &["<|user|>", "<|observation|>", "<|endoftext|>"];
 const GIGACHAT_TURNS: &[&str] = &["<|message_sep|>", "</s>"];
 const GRANITE_TURNS: &[&str] = &["<|end_of_text|>", "<|endoftext|>"];
 
-/// Known families in order of precedence: the first one that fits a model's name is used.
+/// Known families in order of precedence: the first one that fits a model's name is used. A family whose models' names
+/// contain those of another comes before it.
 pub(super) static FAMILIES: &[Family] = &[
     GPT_OSS,
     Family {
         names: &["nemotron_v3", "nemotron_3"],
         models: &["nemotron-3", "nemotron_3"],
         think: think(Always),
-        vllm: parsers("nemotron_v3", "qwen3_coder"),
-        sglang: parsers("nemotron_3", "qwen3_coder"),
+        engines: each(
+            ("nemotron_v3", "qwen3_coder"),
+            ("nemotron_3", "qwen3_coder"),
+        ),
         ..QWEN
     },
-    // Before `step3`: `step3p5` contains that name.
     Family {
         names: &["step3p5"],
         models: &[
             "step-3.5", "step3.5", "step3p5", "step-3.7", "step3.7", "step3p7",
         ],
         think: think(Always),
-        vllm: parsers("step3p5", "step3p5"),
-        sglang: parsers("step3p5", "step3p5"),
+        engines: both("step3p5", "step3p5"),
         ..QWEN
     },
-    // Before `qwen3_5`, whose name it contains.
     Family {
         names: &["qwen3_5_small"],
         models: &["qwen3.5-0.8b"],
         think: think(OnRequest),
-        vllm: parsers("qwen3", "qwen3_coder"),
-        sglang: parsers("qwen3", "qwen3_coder"),
+        engines: both("qwen3", "qwen3_coder"),
         ..QWEN
     },
-    // Before `qwen3`, whose name it contains.
     Family {
         names: &["qwen3_5"],
         models: &["qwen3.5", "qwen3.6", "qwen3.8"],
         think: think(Always),
-        vllm: parsers("qwen3", "qwen3_coder"),
-        sglang: parsers("qwen3", "qwen3_coder"),
+        engines: both("qwen3", "qwen3_coder"),
         ..QWEN
     },
-    // Before `qwen3`, whose name it contains.
     Family {
         names: &["qwen3_coder", "qwen3_xml"],
         models: &["qwen3-coder"],
-        vllm: parsers("", "qwen3_coder"),
-        sglang: parsers("", "qwen3_coder"),
+        engines: both("", "qwen3_coder"),
         ..QWEN
     },
-    // Before `qwen3`, whose name these models' names contain.
     Family {
         names: &["qwen3_thinking", "qwen3-thinking"],
         models: &["thinking-2507", "qwen3-vl*thinking", "qwen3-next*thinking"],
         think: think(Always),
-        vllm: parsers("qwen3", "hermes"),
-        sglang: parsers("qwen3-thinking", "qwen25"),
+        engines: each(("qwen3", "hermes"), ("qwen3-thinking", "qwen25")),
         ..QWEN
     },
-    // Before `qwen3`, whose name these models' names contain.
     Family {
         names: &["qwen3_instruct"],
         models: &["instruct-2507"],
-        vllm: parsers("", "hermes"),
-        sglang: parsers("", "qwen25"),
+        engines: each(("", "hermes"), ("", "qwen25")),
         ..QWEN
     },
     Family {
@@ -187,18 +167,18 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["qwen3"],
         calls: &[&TOOL_CALL],
         serves_several: true,
-        vllm: parsers("qwen3", "hermes"),
-        sglang: parsers("qwen3", "qwen25"),
+        engines: each(("qwen3", "hermes"), ("qwen3", "qwen25")),
         ..QWEN
     },
-    // Before `deepseek_v4`, whose name it contains.
     Family {
         names: &["deepseek_v41", "deepseek-v41", "deepseekv41"],
         models: &["deepseek-v4.1"],
         think: think(Always),
         calls: &[&DSML_SPACED],
-        vllm: parsers("deepseek_v41", "deepseek_v41"),
-        sglang: parsers("deepseek-v41", "deepseekv41"),
+        engines: each(
+            ("deepseek_v41", "deepseek_v41"),
+            ("deepseek-v41", "deepseekv41"),
+        ),
         ..DEEPSEEK
     },
     // vLLM opens the block unless the request switches thinking off.
@@ -213,24 +193,26 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["deepseek_v4", "deepseekv4", "deepseek-v4"],
         ..V4
     },
-    // Before `deepseek_v3`, whose name it contains.
     Family {
         names: &["deepseek_v32", "deepseekv32"],
         models: &["deepseek-v3.2"],
         think: think(OnRequest),
         calls: &[&DSML],
-        vllm: parsers("deepseek_v3", "deepseek_v32"),
-        sglang: parsers("deepseek-v3", "deepseekv32"),
+        engines: each(
+            ("deepseek_v3", "deepseek_v32"),
+            ("deepseek-v3", "deepseekv32"),
+        ),
         ..DEEPSEEK
     },
-    // Before `deepseek_v3`, whose name it contains.
     Family {
         names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
         models: &["deepseek-v3.1"],
         think: think(OnRequest),
         calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
-        vllm: parsers("deepseek_v3", "deepseek_v31"),
-        sglang: parsers("deepseek-v3", "deepseekv31"),
+        engines: each(
+            ("deepseek_v3", "deepseek_v31"),
+            ("deepseek-v3", "deepseekv31"),
+        ),
         ..DEEPSEEK
     },
     Family {
@@ -238,24 +220,24 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["deepseek-r1", "qwq"],
         think: think(Always),
         calls: &[&DEEPSEEK_V3, &QWEN_CALLS],
-        vllm: parsers("deepseek_r1", "deepseek_v3"),
-        sglang: parsers("deepseek-r1", "deepseekv3"),
+        engines: each(
+            ("deepseek_r1", "deepseek_v3"),
+            ("deepseek-r1", "deepseekv3"),
+        ),
         ..DEEPSEEK
     },
     Family {
         names: &["deepseek_v3", "deepseekv3"],
         models: &["deepseek-v3"],
         calls: &[&DEEPSEEK_V3, &DEEPSEEK_V31],
-        vllm: parsers("", "deepseek_v3"),
-        sglang: parsers("", "deepseekv3"),
+        engines: each(("", "deepseek_v3"), ("", "deepseekv3")),
         ..DEEPSEEK
     },
     // Before `mistral` and `llama3_json`: names of Hermes models often contain that of their base model.
     Family {
         names: &["hermes", "qwen25", "qwen"],
         models: &["*hermes", "qwen2.5", "qwen2"],
-        vllm: parsers("", "hermes"),
-        sglang: parsers("", "hermes"),
+        engines: both("", "hermes"),
         ..QWEN
     },
     Family {
@@ -264,8 +246,7 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&TOOL_CALL],
         turns: GLM_TURNS,
-        vllm: parsers("glm45", "glm47"),
-        sglang: parsers("glm45", "glm47"),
+        engines: both("glm45", "glm47"),
         ..PLAIN
     },
     Family {
@@ -273,8 +254,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["glm-4.5", "glm-4.6"],
         calls: &[&TOOL_CALL],
         turns: GLM_TURNS,
-        vllm: parsers("glm45", "glm45"),
-        sglang: parsers("glm45", "glm45"),
+        engines: both("glm45", "glm45"),
         ..PLAIN
     },
     Family {
@@ -285,19 +265,25 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&KIMI_K3],
         special: Special::All,
         turns: K3_TURNS,
-        vllm: parsers("kimi_k3", "kimi_k3"),
-        sglang: parsers("kimi_k3", "kimi_k3"),
+        engines: both("kimi_k3", "kimi_k3"),
         ..PLAIN
     },
-    // Its template opens one of three blocks, by the effort. The one of the default is known.
     Family {
         names: &["k2_horizon"],
         models: &["k2-horizon"],
         think: tags(Never, "<ifm|think>", "</ifm|think>"),
-        calls: &[&K2_HORIZON],
-        vllm: parsers("k2_horizon", "k2_horizon"),
-        sglang: parsers("k2_horizon", "k2_horizon"),
-        ..PLAIN
+        ..K2
+    },
+    // Chosen only by configuration or by a prompt: its template opens one of three blocks, by the effort.
+    Family {
+        names: &["k2_horizon_medium"],
+        think: tags(Never, "<ifm|think_fast>", "</ifm|think_fast>"),
+        ..K2
+    },
+    Family {
+        names: &["k2_horizon_low"],
+        think: tags(Never, "<ifm|think_faster>", "</ifm|think_faster>"),
+        ..K2
     },
     Family {
         names: &["minicpm5"],
@@ -305,11 +291,9 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&MINICPM5],
         turns: &["<|im_end|>"],
-        vllm: parsers("", "minicpm5"),
-        sglang: parsers("", "minicpm5"),
+        engines: both("", "minicpm5"),
         ..PLAIN
     },
-    // Before `kimi_k2`, whose name these models' names contain.
     Family {
         names: &["kimi_k2_thinking"],
         models: &["kimi-k2-thinking", "kimi-k2.5", "kimi-k2.6"],
@@ -326,7 +310,7 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["kimi"],
         models: &["kimi-vl", "kimi-1.5"],
         think: tags(Never, "◁think▷", "◁/think▷"),
-        sglang: parsers("kimi", ""),
+        engines: each(NONE, ("kimi", "")),
         ..PLAIN
     },
     Family {
@@ -336,8 +320,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&MINIMAX_M3],
         special: Special::Calls,
         turns: &["[e~["],
-        vllm: parsers("minimax_m3", "minimax_m3"),
-        sglang: parsers("minimax-m3", "minimax-m3"),
+        engines: each(("minimax_m3", "minimax_m3"), ("minimax-m3", "minimax-m3")),
         ..PLAIN
     },
     Family {
@@ -352,8 +335,7 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&MINIMAX],
         turns: &["[e~["],
-        vllm: parsers("minimax_m2", "minimax_m2"),
-        sglang: parsers("minimax", "minimax-m2"),
+        engines: each(("minimax_m2", "minimax_m2"), ("minimax", "minimax-m2")),
         ..PLAIN
     },
     Family {
@@ -363,8 +345,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&MISTRAL],
         special: Special::All,
         turns: &["</s>"],
-        vllm: parsers("mistral", "mistral"),
-        sglang: parsers("mistral", "mistral"),
+        engines: both("mistral", "mistral"),
         ..PLAIN
     },
     Family {
@@ -373,8 +354,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&PYTHONIC, &LLAMA3],
         special: Special::Calls,
         turns: LLAMA_TURNS,
-        vllm: parsers("", "llama4_pythonic"),
-        sglang: parsers("", "pythonic"),
+        engines: each(("", "llama4_pythonic"), ("", "pythonic")),
         ..PLAIN
     },
     Family {
@@ -383,8 +363,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&LLAMA3, &QWEN_CALLS],
         special: Special::Calls,
         turns: LLAMA_TURNS,
-        vllm: parsers("", "llama3_json"),
-        sglang: parsers("", "llama3"),
+        engines: each(("", "llama3_json"), ("", "llama3")),
         ..PLAIN
     },
     Family {
@@ -392,7 +371,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["olmo-3", "olmo3"],
         think: think(Always),
         calls: &[&OLMO3],
-        vllm: parsers("olmo3", "olmo3"),
+        engines: each(("olmo3", "olmo3"), NONE),
         ..PLAIN
     },
     Family {
@@ -401,8 +380,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&LFM2],
         special: Special::Calls,
         turns: &["<|im_end|>"],
-        vllm: parsers("", "lfm2"),
-        sglang: parsers("", "lfm2"),
+        engines: both("", "lfm2"),
         ..PLAIN
     },
     Family {
@@ -412,8 +390,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&GEMMA4],
         special: Special::All,
         turns: &["<turn|>", "<eos>", "<channel|>"],
-        vllm: parsers("gemma4", "gemma4"),
-        sglang: parsers("gemma4", "gemma4"),
+        engines: both("gemma4", "gemma4"),
         ..PLAIN
     },
     Family {
@@ -422,7 +399,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&FUNCTIONGEMMA],
         special: Special::Calls,
         turns: &["<end_of_turn>", "<eos>"],
-        vllm: parsers("", "functiongemma"),
+        engines: each(("", "functiongemma"), NONE),
         ..PLAIN
     },
     Family {
@@ -431,11 +408,9 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&INTERNLM],
         special: Special::Calls,
         turns: IM_TURNS,
-        vllm: parsers("", "internlm"),
-        sglang: parsers("interns1", "interns1"),
+        engines: each(("", "internlm"), ("interns1", "interns1")),
         ..PLAIN
     },
-    // Before `granite`, whose name it contains.
     Family {
         names: &["granite_thinking_parser"],
         models: &["granite-4.2"],
@@ -443,8 +418,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&QWEN_CALLS],
         special: Special::Calls,
         turns: GRANITE_TURNS,
-        vllm: parsers("granite_thinking_parser", "qwen3_coder"),
-        sglang: parsers("granite_thinking_parser", "qwen3_coder"),
+        engines: both("granite_thinking_parser", "qwen3_coder"),
         ..PLAIN
     },
     Family {
@@ -454,17 +428,17 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&GRANITE],
         special: Special::Calls,
         turns: GRANITE_TURNS,
-        vllm: parsers("granite", "granite"),
+        engines: each(("granite", "granite"), NONE),
         ..PLAIN
     },
     Family {
-        names: &["apertus2509"],
+        names: &["apertus2509", "apertus"],
         models: &["apertus"],
         think: tags(Never, "<|inner_prefix|>", "<|inner_suffix|>"),
+        calls: &[&APERTUS],
         special: Special::All,
         turns: &["<|assistant_end|>"],
-        vllm: parsers("", "apertus"),
-        sglang: parsers("apertus2509", "apertus2509"),
+        engines: each(("", "apertus"), ("apertus2509", "apertus2509")),
         ..PLAIN
     },
     Family {
@@ -472,7 +446,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["jamba"],
         calls: &[&TOOL_CALLS, &MISTRAL],
         special: Special::Calls,
-        vllm: parsers("", "jamba"),
+        engines: each(("", "jamba"), NONE),
         ..PLAIN
     },
     Family {
@@ -480,7 +454,7 @@ pub(super) static FAMILIES: &[Family] = &[
         models: &["hunyuan"],
         answer: ("<answer>", "</answer>"),
         calls: &[&TOOL_CALLS, &HY],
-        vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
+        engines: each(("hunyuan_a13b", "hunyuan_a13b"), NONE),
         ..PLAIN
     },
     Family {
@@ -489,37 +463,36 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(OnRequest),
         calls: &[&HY],
         special: Special::Calls,
-        vllm: parsers("hy_v3", "hy_v3"),
-        sglang: parsers("hunyuan", "hunyuan"),
+        suffixed: true,
+        engines: each(("hy_v3", "hy_v3"), ("hunyuan", "hunyuan")),
         ..PLAIN
     },
     Family {
         names: &["cohere_command3"],
         models: &["command-a", "command-r7b"],
         answer: ("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
-        vllm: parsers("cohere_command3", "cohere_command3"),
+        engines: each(("cohere_command3", "cohere_command3"), NONE),
         ..COMMAND
     },
     // Chosen only by configuration.
     Family {
         names: &["cohere_command4"],
         answer: ("<|START_TEXT|>", "<|END_TEXT|>"),
-        vllm: parsers("cohere_command4", "cohere_command4"),
-        sglang: parsers("cohere_command4", "cohere_command4"),
+        engines: both("cohere_command4", "cohere_command4"),
         ..COMMAND
     },
     Family {
         names: &["phi4_mini_json"],
         models: &["phi-4"],
         calls: &[&PHI4],
-        vllm: parsers("", "phi4_mini_json"),
+        engines: each(("", "phi4_mini_json"), NONE),
         ..PLAIN
     },
     Family {
         names: &["xlam"],
         models: &["xlam"],
         calls: &[&XLAM, &QWEN_CALLS],
-        vllm: parsers("", "xlam"),
+        engines: each(("", "xlam"), NONE),
         ..PLAIN
     },
     Family {
@@ -528,7 +501,7 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         answer: ("<response>", "</response>"),
         calls: &[&QWEN_CALLS],
-        vllm: parsers("ernie45", "ernie45"),
+        engines: each(("ernie45", "ernie45"), NONE),
         ..PLAIN
     },
     Family {
@@ -537,7 +510,7 @@ pub(super) static FAMILIES: &[Family] = &[
         think: tags(Never, "<seed:think>", "</seed:think>"),
         calls: &[&SEED],
         turns: &["<seed:eos>"],
-        vllm: parsers("seed_oss", "seed_oss"),
+        engines: each(("seed_oss", "seed_oss"), NONE),
         ..PLAIN
     },
     Family {
@@ -547,8 +520,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&STEP3],
         special: Special::Calls,
         turns: &["<|im_end|>"],
-        vllm: parsers("step3", "step3"),
-        sglang: parsers("step3", "step3"),
+        engines: both("step3", "step3"),
         ..PLAIN
     },
     Family {
@@ -557,11 +529,9 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&TOOL_CALL],
         turns: &["<|role_end|>"],
-        vllm: parsers("ling3", "ling3"),
-        sglang: parsers("ling3", "ling3"),
+        engines: both("ling3", "ling3"),
         ..PLAIN
     },
-    // Before `poolside_v1`, whose name it contains.
     Family {
         names: &["poolside_v1_thinking"],
         models: &["laguna-s"],
@@ -581,11 +551,10 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&HY],
         special: Special::Calls,
-        vllm: parsers("hy_v4", "hy_v4"),
-        sglang: parsers("hunyuan", "hunyuan"),
+        suffixed: true,
+        engines: each(("hy_v4", "hy_v4"), ("hunyuan", "hunyuan")),
         ..PLAIN
     },
-    // Before `mimo`, whose name it contains.
     Family {
         names: &["mimo_thinking"],
         models: &["mimo-v2.5"],
@@ -603,27 +572,27 @@ pub(super) static FAMILIES: &[Family] = &[
         names: &["step5"],
         models: &["stepfun*step-5", "stepfun*step5"],
         think: think(Always),
-        vllm: parsers("step5", "step5"),
+        engines: each(("step5", "step5"), NONE),
         ..QWEN
     },
     Family {
         names: &["nanbeige"],
         models: &["nanbeige"],
         think: think(OnRequest),
-        sglang: parsers("nanbeige", "nanbeige"),
+        engines: each(NONE, ("nanbeige", "nanbeige")),
         ..QWEN
     },
     Family {
         names: &["trinity"],
         models: &["trinity"],
-        sglang: parsers("", "trinity"),
+        engines: each(NONE, ("", "trinity")),
         ..QWEN
     },
     Family {
         names: &["spark25"],
         models: &["spark2_5", "spark2.5", "spark-x2.5"],
         calls: &[&TOOL_CALL],
-        sglang: parsers("qwen3", "spark25"),
+        engines: each(NONE, ("qwen3", "spark25")),
         ..PLAIN
     },
     Family {
@@ -632,21 +601,20 @@ pub(super) static FAMILIES: &[Family] = &[
         think: think(Always),
         calls: &[&IQUEST],
         turns: &["<|im_end|>", "<|iquest_end|>"],
-        sglang: parsers("iquest_q1", "iquest_q1"),
+        engines: each(NONE, ("iquest_q1", "iquest_q1")),
         ..PLAIN
     },
-    // Before `gigachat3`, whose name it contains.
     Family {
         names: &["gigachat35"],
         models: &["gigachat3.5*reasoning", "gigachat35*reasoning"],
         think: think(Always),
-        sglang: parsers("gigachat35", "gigachat35"),
+        engines: each(NONE, ("gigachat35", "gigachat35")),
         ..GIGACHAT35_MODELS
     },
     Family {
         names: &["gigachat35_instruct"],
         models: &["gigachat3.5", "gigachat35"],
-        sglang: parsers("", "gigachat35"),
+        engines: each(NONE, ("", "gigachat35")),
         ..GIGACHAT35_MODELS
     },
     Family {
@@ -655,16 +623,14 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&GIGACHAT3],
         special: Special::Calls,
         turns: GIGACHAT_TURNS,
-        vllm: parsers("", "gigachat3"),
-        sglang: parsers("", "gigachat3"),
+        engines: both("", "gigachat3"),
         ..PLAIN
     },
     Family {
         names: &["dots"],
         models: &["dots.llm2", "dots3", "dots-3"],
         calls: &[&DOTS],
-        vllm: parsers("", "dots"),
-        sglang: parsers("dots", "dots"),
+        engines: each(("", "dots"), ("dots", "dots")),
         ..PLAIN
     },
     Family {
@@ -674,7 +640,7 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&LONGCAT],
         special: Special::Calls,
         turns: &["<longcat_s>"],
-        vllm: parsers("", "longcat"),
+        engines: each(("", "longcat"), NONE),
         ..PLAIN
     },
     Family {
@@ -688,21 +654,48 @@ pub(super) static FAMILIES: &[Family] = &[
         calls: &[&PLAMO3],
         special: Special::All,
         turns: &["<|plamo:tag|>"],
-        vllm: parsers("plamo3", "plamo3"),
+        engines: each(("plamo3", "plamo3"), NONE),
         ..PLAIN
     },
     Family {
         names: &["holo2"],
         models: &["holo2"],
         think: think(Always),
-        vllm: parsers("holo2", ""),
+        engines: each(("holo2", ""), NONE),
         ..QWEN
+    },
+    Family {
+        names: &["muse", "muse_glimmer", "musespark1x"],
+        models: &["muse-glimmer", "muse-spark"],
+        messages: Some(&MUSE),
+        calls: &[&ATEM],
+        special: Special::All,
+        engines: both("muse", "muse"),
+        ..PLAIN
+    },
+    Family {
+        names: &["inkling"],
+        models: &["inkling"],
+        messages: Some(&INKLING),
+        calls: &[&INKLING_CALLS],
+        special: Special::All,
+        engines: both("inkling", "inkling"),
+        ..PLAIN
+    },
+    // Chosen only by configuration or by a prompt.
+    Family {
+        names: &["beam"],
+        messages: Some(&BEAM),
+        calls: &[&RFL],
+        special: Special::All,
+        engines: both("beam", "beam"),
+        ..PLAIN
     },
     Family {
         names: &["minicpmv"],
         models: &["minicpm-v", "minicpmv"],
         think: think(OnRequest),
-        vllm: parsers("minicpmv", "qwen3_coder"),
+        engines: each(("minicpmv", "qwen3_coder"), NONE),
         ..QWEN
     },
 ];

@@ -2,6 +2,7 @@
 //! (engines F).
 
 use super::calls::format::Format;
+use super::message_form::MessageForm;
 
 /// Family of models that share one output format, and what is needed to parse it.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(super) struct Family {
     /// True if the model writes Harmony (wire-format 6). The fields about reasoning, answer and calls are then
     /// ignored.
     pub(super) harmony: bool,
+    /// Form of the messages that the model writes, if it writes messages. The tags and the answer's markers are then ignored.
+    pub(super) messages: Option<&'static MessageForm>,
     /// Tags around the reasoning. Models that are not known to reason may write `<think>`, too.
     pub(super) think: Tags,
     /// Markers around the answer that follows the reasoning; empty if there are none.
@@ -21,16 +24,35 @@ pub(super) struct Family {
     pub(super) calls: &'static [&'static Format],
     /// Which markers are special tokens.
     pub(super) special: Special,
+    /// True if tags may have a suffix, such as `:opensource`, which is the checkpoint's.
+    pub(super) suffixed: bool,
     /// Markers that end a turn. They are visible only if special tokens are shown.
     pub(super) turns: &'static [&'static str],
     /// True if engines use the parser of these names for models that think by default and for others. The name of the
     /// model then decides if the block is open.
     pub(super) serves_several: bool,
-    /// Names of vLLM's parsers for the family.
-    pub(super) vllm: Parsers,
-    /// Names of SGLang's parsers for the family.
-    pub(super) sglang: Parsers,
+    /// Names of the engines' parsers for the family.
+    pub(super) engines: Engines,
 }
+
+/// No parsers of an engine.
+pub(super) const NONE: (&str, &str) = ("", "");
+
+/// Defaults for the fields that a family does not set.
+pub(super) const PLAIN: Family = Family {
+    names: &[],
+    models: &[],
+    harmony: false,
+    messages: None,
+    think: think(BlockOpening::Never),
+    answer: ("", ""),
+    calls: &[],
+    special: Special::None,
+    suffixed: false,
+    turns: &[],
+    serves_several: false,
+    engines: each(NONE, NONE),
+};
 
 /// Tags around reasoning, and how the chat template treats the first one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,6 +100,13 @@ pub(super) enum Special {
     All,
 }
 
+/// Names of the parsers of vLLM and SGLang for a family.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engines {
+    pub(super) vllm: Parsers,
+    pub(super) sglang: Parsers,
+}
+
 /// Names of an engine's parsers for reasoning and calls, as its flags take them; empty if it has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parsers {
@@ -85,9 +114,21 @@ pub(super) struct Parsers {
     pub(super) calls: &'static str,
 }
 
-/// Returns the names of an engine's parsers.
-pub(super) const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
-    Parsers { reasoning, calls }
+/// Returns the names of parsers, for reasoning and calls, of vLLM and of SGLang.
+pub(super) const fn each(
+    vllm: (&'static str, &'static str),
+    sglang: (&'static str, &'static str),
+) -> Engines {
+    let (reasoning, calls) = vllm;
+    let vllm = Parsers { reasoning, calls };
+    let (reasoning, calls) = sglang;
+    let sglang = Parsers { reasoning, calls };
+    Engines { vllm, sglang }
+}
+
+/// Returns the names of parsers that both engines have.
+pub(super) const fn both(reasoning: &'static str, calls: &'static str) -> Engines {
+    each((reasoning, calls), (reasoning, calls))
 }
 
 /// Returns tags around reasoning.
@@ -128,15 +169,16 @@ impl Family {
 
     /// Returns true if vLLM reads the reasoning of both families with the same parser.
     pub(super) fn shares_parser(&self, other: &Self) -> bool {
-        !self.vllm.reasoning.is_empty() && self.vllm.reasoning == other.vllm.reasoning
+        let reasoning = |family: &Self| family.engines.vllm.reasoning;
+        !reasoning(self).is_empty() && reasoning(self) == reasoning(other)
     }
 
     /// Returns the flags with which this engine would have parsed reasoning and calls itself; `None` for other
     /// engines, or if it has no such parser.
     pub(super) fn flags(&self, engine: &str, reasoning: bool, calls: bool) -> Option<String> {
         let (parsers, auto) = match engine {
-            "vllm" => (self.vllm, "--enable-auto-tool-choice "),
-            "sglang" => (self.sglang, ""),
+            "vllm" => (self.engines.vllm, "--enable-auto-tool-choice "),
+            "sglang" => (self.engines.sglang, ""),
             _ => return None,
         };
         let mut flags = Vec::new();

@@ -20,10 +20,13 @@ mod header;
 mod held;
 mod held_call;
 mod marker;
+mod message_form;
+mod messages;
 pub(super) mod names;
 mod reader;
 mod reasoning;
 mod script;
+mod suffix;
 mod text;
 mod think;
 mod tokens;
@@ -41,7 +44,7 @@ use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::Text;
 use emitter::{PieceEmitter, Waiting};
-pub use facts::TemplateFacts;
+pub use facts::{Effort, TemplateFacts};
 use families::GPT_OSS;
 use reader::{Reader, Undecided};
 use reasoning::{EngineReasoning, HeldReasoning};
@@ -214,6 +217,7 @@ impl Parsing {
             | (Reader::Harmony(_, Some(_)) | Reader::Undecided(_), ..) => None,
             (Reader::Harmony(reader, None), ..) => reader.route(spelled),
             (Reader::Text(reader), ..) => reader.route(spelled),
+            (Reader::Messages(reader), ..) => reader.route(spelled),
         }
     }
 
@@ -536,7 +540,7 @@ impl Parsing {
         let finds_calls = self.script.finds_calls();
         let reads_on = match self.reader(choice) {
             Some(Reader::Undecided(_)) => true,
-            Some(Reader::Text(_) | Reader::Harmony(..)) => finds_calls,
+            Some(Reader::Text(_) | Reader::Messages(_) | Reader::Harmony(..)) => finds_calls,
             Some(Reader::Off) | None => false,
         };
         if !reads_on {
@@ -1207,6 +1211,46 @@ mod tests {
         let text = format!("```\n{section}\n```\n{section}");
         let expected = format!("```\n{section}\n```\n[f]{{\"b\": \"<arg_key>\"}}");
         assert_eq!(parsed("hy_v3", &text), expected);
+    }
+
+    /// Checks the families that write messages between tokens, by the examples of their engines' parsers.
+    #[test]
+    fn messages_between_tokens() {
+        let muse = |body: &str| {
+            format!(
+                "<atem:function_calls>\n<atem:invoke name=\"f\">\n{body}</atem:invoke>\n</atem:function_calls>"
+            )
+        };
+        let of_a = "<atem:parameter name=\"a\">2</atem:parameter>\n<atem:parameter name=\"b\"> <x> </atem:parameter>\n";
+        for (parser, text, expected) in [
+            (
+                "muse",
+                format!(" to=self<|message|>Plan.<|eom|><|start|>assistant to=commentary<|message|>See 1 < 2.<|eom|><|start|>assistant to=f<|message|>{}<|eom|><|start|>assistant to=g<|message|>{}<|eot|>", muse(of_a), muse("")),
+                r#"(Plan.)See 1 < 2.[f]{"a": 2, "b": " <x> "}[f]{}"#,
+            ),
+            ("muse", "<|start|>assistant to=self<|message|>Hm".to_owned(), "(Hm)"),
+            ("muse", "<|start|>assistant to=user<|message|>Hi<|eot|>\n".to_owned(), "Hi"),
+            (
+                "muse",
+                format!("<|start|>assistant<|message|>So {}.<|eot|>", muse("").replace("\"f\"", "\"g\"")),
+                "So [g]{}.",
+            ),
+            ("muse", "today is fine".to_owned(), "today is fine"),
+            ("muse", "<|start|>assistant to=f<|message|>no call<|eot|>".to_owned(), "no call"),
+            (
+                "beam",
+                "<|channel|>analysis<|message|>Plan.<|end|><|start|>assistant<|channel|>final<|message|>See.<|end|><|start|>assistant to=f<|channel|>analysis <|constrain|>xml<|message|><rfl:parameter name=\"b\">\nOslo\n</rfl:parameter>\n<rfl:parameter name=\"a\">\n2\n</rfl:parameter><|end|><|start|>assistant to=g<|channel|>analysis <|constrain|>xml<|message|><|call|>".to_owned(),
+                r#"(Plan.)See.[f]{"b": "Oslo", "a": 2}[g]{}"#,
+            ),
+            (
+                "inkling",
+                "<|content_thinking|>Plan.<|end_message|><|message_model|><|content_text|>See.<|end_message|><|message_model|>f<|content_invoke_tool_json|>{\"name\":\"f\",\"args\":{\"a\":2}}<|end_message|><|message_model|>g<|content_invoke_tool_json|>{\"name\":\"g\",\"args\":{}}<|end_message|><|content_model_end_sampling|>".to_owned(),
+                r#"(Plan.)See.[f]{"a":2}[g]{}"#,
+            ),
+            ("inkling", "plain <b>text</b>".to_owned(), "plain <b>text</b>"),
+        ] {
+            assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Never: chooses again.
 
 use super::harmony::{Harmony, HarmonyCalls};
+use super::messages::MessageReader;
 use super::text::TextParser;
 use super::tokens::Tokens;
 use super::{Emit, header};
@@ -14,6 +15,7 @@ pub(super) enum Reader {
     /// Parser for Harmony. The tokens are present if token ids decide what is a marker (option `harmony`).
     Harmony(Box<Harmony>, Option<Tokens>),
     Text(Box<TextParser>),
+    Messages(Box<MessageReader>),
     /// Undetermined format: the beginning of the text has not arrived yet.
     Undecided(Undecided),
     /// Parsing is off, because the engine has parsed this choice itself and no calls are looked for.
@@ -26,6 +28,7 @@ impl Reader {
         match self {
             Self::Harmony(reader, _) => reader.read(text, emit),
             Self::Text(reader) => reader.read(text, emit),
+            Self::Messages(reader) => reader.read(text, emit),
             Self::Undecided(undecided) => {
                 undecided.held.push_str(text);
                 let held = std::mem::take(&mut undecided.held);
@@ -60,6 +63,9 @@ impl Reader {
     /// Stops looking for reasoning. Calls are looked for, and what follows may be Harmony if it begins so. `leave` ends what
     /// the parser of text holds.
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>, leave: fn(&mut TextParser, Emit<'_>)) {
+        if let Self::Messages(reader) = self {
+            return reader.end(true, emit);
+        }
         if let Self::Harmony(reader, tokens) = self {
             *tokens = None;
             reader.end(true, emit);
@@ -91,6 +97,7 @@ impl Reader {
                 reader.end(complete, emit);
             }
             Self::Text(reader) => reader.end(emit),
+            Self::Messages(reader) => reader.end(complete, emit),
             Self::Undecided(_) => {
                 self.settle(emit);
                 self.end(complete, emit);

@@ -2,13 +2,16 @@
 
 use super::calls::format::{Format, REQUIRED};
 use super::calls::{Calls, Starts, StrayEnds, TrailingCalls};
-use super::facts::{PromptEnd, TemplateFacts};
+use super::facts::{Effort, PromptEnd, TemplateFacts};
 use super::families::{GPT_OSS, UNKNOWN};
 use super::family::{BlockOpening, Family, Special, Tags};
 use super::harmony::{Harmony, HarmonyCalls};
 use super::marker::FirstBytes;
+use super::message_form::MessageForm;
+use super::messages::MessageReader;
 use super::names;
 use super::reader::{Reader, Undecided};
+use super::suffix::Suffixes;
 use super::text::TextParser;
 use super::think::{PLAIN, Think, ThinkFormat};
 use super::tokens::Tokens;
@@ -34,8 +37,8 @@ pub struct OutputConstraints<'a> {
     pub required: bool,
     /// Reasoning switched on or off by the request; `None` if it does not say, so that the template's default holds.
     pub thinks: Option<bool>,
-    /// True if the request sets an effort of reasoning other than `none`.
-    pub sets_effort: bool,
+    /// Effort of reasoning that the request sets, other than `none`.
+    pub effort: Option<Effort>,
     /// True if the answer may be part of a text: the request begins the text, or has strings that end it.
     pub is_part: bool,
     /// True if the engine forces the output into a format from the first token on, unless it parses reasoning
@@ -91,6 +94,8 @@ pub struct TextFormat {
     harmony: bool,
     /// Vocabulary of the token ids, present if these decide what is a marker.
     vocabulary: Option<Arc<Vocabulary>>,
+    /// Form of the messages that the model writes, if it writes messages.
+    messages: Option<&'static MessageForm>,
     think: ThinkFormat,
     /// True if, in a complete text, an end tag without a start tag ends reasoning.
     unopened: bool,
@@ -106,6 +111,8 @@ pub struct TextFormat {
     /// Ends of turns, and tags of reasoning, that the model may leave where they end nothing.
     turns: &'static [&'static str],
     tags: Tags,
+    /// True if tags may have a suffix.
+    is_suffixed: bool,
     /// First bytes of all markers, and of calls without one.
     firsts: FirstBytes,
     tools: Arc<Tools>,
@@ -182,10 +189,10 @@ impl TextFormat {
             true => own_family.think.opened,
             false => family.think.opened,
         };
-        let effort = (offer.sets_effort && engine.effort_thinks).then_some(true);
+        let effort = (offer.effort.is_some() && engine.effort_thinks).then_some(true);
         let switch = offer.thinks.or(effort);
         let block = Block::of(
-            engine.template.end(switch),
+            engine.template.end(switch, offer.effort),
             &family.think,
             opening,
             offer.thinks,
@@ -201,6 +208,7 @@ impl TextFormat {
         let named = NamedBlock::of(opening, offer, switch, &family.think);
         Some(Self {
             harmony: false,
+            messages: family.messages.filter(|_| is_family_think),
             vocabulary: None,
             firsts: first_bytes(&think, family.turns, &calls),
             think,
@@ -212,6 +220,7 @@ impl TextFormat {
             refused_family: left(family).filter(|_| !calls.is_empty()),
             turns: family.turns,
             tags: *block.tags,
+            is_suffixed: of_calls.suffixed || family.suffixed,
             calls,
             tools,
             repair: options.repair_arguments,
@@ -242,7 +251,7 @@ impl TextFormat {
 
     /// Returns true if the first bytes are those of everything that the readers look for.
     fn knows_marks(&self) -> bool {
-        !self.harmony && self.answer.0.is_empty()
+        !self.harmony && self.messages.is_none() && self.answer.0.is_empty()
     }
 
     /// Returns the description of an answer of gpt-oss.
@@ -342,8 +351,12 @@ impl TextFormat {
             let tokens = self.vocabulary.clone().map(Tokens::new);
             return Reader::Harmony(Box::new(Harmony::new(calls)), tokens);
         }
+        if let Some(form) = self.messages {
+            return Reader::Messages(Box::new(MessageReader::new(form, &self.tools)));
+        }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let mut text = Box::new(TextParser::new(
+            self.is_suffixed.then(Suffixes::default),
             Think::of(
                 &self.think,
                 self.unopened,

@@ -1,14 +1,17 @@
 //! Parser for text with reasoning between tags, followed by an answer that may have its own markers and calls
-//! between markers. The text passes three parsers in turn: reasoning, answer markers, calls.
+//! between markers. The text passes four parsers in turn: suffixes of tags, reasoning, answer markers, calls.
 
 use super::calls::Calls;
+use super::suffix::{self, Suffixes};
 use super::think::Think;
 use super::wrapper::AnswerMarkers;
 use super::{Emit, Piece, TextRoute, WholeText};
+use std::borrow::Cow;
 
 /// Parser chain of one choice; each stage is present only if the model's format needs it.
 #[derive(Debug, Default)]
 pub(super) struct TextParser {
+    suffixes: Option<Suffixes>,
     think: Option<Think>,
     wrapper: Option<AnswerMarkers>,
     calls: Option<Calls>,
@@ -16,11 +19,13 @@ pub(super) struct TextParser {
 
 impl TextParser {
     pub(super) fn new(
+        suffixes: Option<Suffixes>,
         think: Option<Think>,
         wrapper: Option<AnswerMarkers>,
         calls: Option<Calls>,
     ) -> Self {
         Self {
+            suffixes,
             think,
             wrapper,
             calls,
@@ -45,9 +50,13 @@ impl TextParser {
     /// Prepares for `text`, which is all the text there will be. Returns true if the text is an answer although the
     /// template opened a reasoning block: it has no tag.
     pub(super) fn prepare_whole(&mut self, text: &str, known: Option<WholeText>) -> bool {
+        let text = match self.suffixes {
+            Some(_) => suffix::removed(text).into(),
+            None => Cow::Borrowed(text),
+        };
         self.think
             .as_mut()
-            .is_some_and(|think| think.prepare_whole(text, known))
+            .is_some_and(|think| think.prepare_whole(&text, known))
     }
 
     /// Returns true if the text has no tag, though templates of the model's family open the block of reasoning.
@@ -71,6 +80,13 @@ impl TextParser {
         route: impl FnOnce(&Think, &str) -> Option<TextRoute>,
         passes: impl FnOnce(&Calls, &str) -> bool,
     ) -> Option<TextRoute> {
+        if !self
+            .suffixes
+            .as_ref()
+            .is_none_or(|suffixes| suffixes.passes(text))
+        {
+            return None;
+        }
         let route = match &self.think {
             Some(think) => route(think, text)?,
             None => TextRoute::Content,
@@ -88,10 +104,35 @@ impl TextParser {
 
     /// Parses the next text through all stages and emits what is certain; each stage buffers the rest.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
+        match &mut self.suffixes {
+            Some(suffixes) => {
+                let text = suffixes.read(text);
+                if !text.is_empty() {
+                    self.read_text(&text, emit);
+                }
+            }
+            None => self.read_text(text, emit),
+        }
+    }
+
+    /// Reads the text that may be a tag with a suffix, because nothing follows.
+    fn end_suffixes(&mut self, emit: Emit<'_>) {
+        let held = self
+            .suffixes
+            .as_mut()
+            .map(Suffixes::end)
+            .unwrap_or_default();
+        if !held.is_empty() {
+            self.read_text(&held, emit);
+        }
+    }
+
+    fn read_text(&mut self, text: &str, emit: Emit<'_>) {
         let Self {
             think,
             wrapper,
             calls,
+            ..
         } = self;
         match think {
             Some(think) => think.read(text, &mut |piece| read_content(wrapper, calls, piece, emit)),
@@ -102,10 +143,12 @@ impl TextParser {
     /// Stops looking for reasoning, because the engine reports it itself. Text held by the parsers of reasoning and
     /// calls precedes that reasoning, so it is emitted first.
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
+        self.end_suffixes(emit);
         let Self {
             think,
             wrapper,
             calls,
+            ..
         } = self;
         if let Some(think) = think.take() {
             think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
@@ -118,10 +161,12 @@ impl TextParser {
 
     /// Ends the text before a call that the engine reports. What follows is read for calls only, as after a call.
     pub(super) fn leave_to_call(&mut self, emit: Emit<'_>) {
+        self.end_suffixes(emit);
         let Self {
             think,
             wrapper,
             calls,
+            ..
         } = self;
         if let Some(think) = think.take() {
             think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
@@ -136,10 +181,12 @@ impl TextParser {
 
     /// Ends the text: each stage in turn emits what it has buffered.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
+        self.end_suffixes(emit);
         let Self {
             think,
             wrapper,
             calls,
+            ..
         } = self;
         if let Some(think) = think {
             think.end(&mut |piece| read_content(wrapper, calls, piece, emit));

@@ -30,7 +30,7 @@ pub(in crate::wire::parse) enum Form {
 /// Parameters of a JSON format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::wire::parse) struct JsonForm {
-    /// Key of the function name.
+    /// Key of the function name; empty if the name is itself the key of the arguments.
     pub(in crate::wire::parse) name: &'static str,
     /// Marker after the last object; empty if there is none.
     pub(in crate::wire::parse) end: &'static str,
@@ -153,6 +153,15 @@ pub(in crate::wire::parse) static QWEN_CALLS: Format = marked(
     &[Form::Json(TAGGED_JSON), Form::Tagged(QWEN3_CODER_FORM)],
 );
 
+/// Format of Apertus: a list of objects, each with the name of a function as its only key.
+pub(in crate::wire::parse) static APERTUS: Format = marked(
+    &["<|tools_prefix|>"],
+    &[Form::Json(JsonForm {
+        name: "",
+        ..objects("<|tools_suffix|>")
+    })],
+);
+
 /// Objects in a tag of Google's, which Qwen's models write at times.
 pub(in crate::wire::parse) static TOOL_CODE: Format =
     marked(&["<tool_code>"], &[Form::Json(objects("</tool_code>"))]);
@@ -229,6 +238,44 @@ pub(in crate::wire::parse) static MINIMAX: Format = marked(
         }),
     ],
 );
+
+/// Format of Muse: like [`MINIMAX`], with a word in each tag, and with values as they are.
+pub(in crate::wire::parse) static ATEM: Format = marked(
+    &["<atem:function_calls>"],
+    &[Form::Tagged(TaggedForm {
+        opens: &["<atem:function_calls>"],
+        name: ("<atem:invoke name=\"", "\">"),
+        end: "</atem:invoke>",
+        key: ("<atem:parameter name=\"", "\">"),
+        value: ("", "</atem:parameter>"),
+        closes: &["</atem:function_calls>"],
+        lines: false,
+        ..MINIMAX_FORM
+    })],
+);
+
+/// Format of Beam: parameters alone, in a message for the tool. The reader of messages adds the call around them.
+pub(in crate::wire::parse) static RFL: Format = marked(
+    &["<rfl:call name=\""],
+    &[Form::Tagged(TaggedForm {
+        opens: &[],
+        name: ("<rfl:call name=\"", "\">"),
+        end: "</rfl:call>",
+        key: ("<rfl:parameter name=\"", "\">"),
+        value: ("", "</rfl:parameter>"),
+        closes: &[],
+        ..MINIMAX_FORM
+    })],
+);
+
+/// Format of Inkling: an object after a token.
+pub(in crate::wire::parse) static INKLING_CALLS: Format = Format {
+    bare: "{",
+    ..marked(
+        &["<|content_invoke_tool_json|>"],
+        &[Form::Json(objects(""))],
+    )
+};
 
 /// Format of dots: like [`MINIMAX`], or an object.
 pub(in crate::wire::parse) static DOTS: Format = marked(

@@ -269,9 +269,18 @@ fn head<'t>(text: &'t str, form: &JsonForm) -> Result<Head<'t>, HeadError> {
             return Err(HeadError::Wrong);
         }
         match &*key {
+            key if form.name.is_empty() => {
+                from.sign('\0')?;
+                return Ok(Head {
+                    name: key.to_owned().into(),
+                    arguments: ArgumentsPlace::Follow,
+                    depth,
+                    read: from.at,
+                });
+            }
             // In the API's shape, `parameters` is the schema of a tool.
             "parameters" if depth > 1 => return Err(HeadError::Wrong),
-            "arguments" | "parameters" => match name.take() {
+            "arguments" | "parameters" | "args" => match name.take() {
                 Some(name) => {
                     from.sign('\0')?;
                     return Ok(Head {

@@ -226,7 +226,7 @@ impl Calls {
     }
 
     /// Creates the parser for the middle of a text that is no answer by itself, in which code does not matter.
-    fn within(starts: &Arc<Starts>) -> Self {
+    pub(super) fn within(starts: &Arc<Starts>) -> Self {
         Self {
             starts: Arc::clone(starts),
             markers: Markers::new(starts.markers()),
@@ -242,6 +242,19 @@ impl Calls {
             code: None,
             in_code: false,
         }
+    }
+
+    /// Creates the parser for a message that is for a tool.
+    pub(super) fn in_message(starts: &Arc<Starts>) -> Self {
+        Self {
+            state: CallsState::Beginning,
+            ..Self::within(starts)
+        }
+    }
+
+    /// Returns true in the middle of a call.
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.state, CallsState::Call(_) | CallsState::Candidate(_))
     }
 
     /// Creates the parser for calls in code, which stops at a call outside of it. It knows the same ends.
