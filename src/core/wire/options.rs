@@ -405,6 +405,10 @@ impl TryFrom<String> for Parser {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
             _ if super::parse::names::is_parser_name(&name) => Ok(Self::Family(name)),
+            // Parsers of vLLM and SGLang whose grammar is a part of the checkpoint.
+            "hf" | "response_template" => Err(format!(
+                "{name} reads a grammar that only the engine has; take auto, or the name of the model's own parser"
+            )),
             _ => {
                 let why = format!("must be off, auto or the name of a parser: {EXAMPLES}");
                 Err(suggest(why, &name, Self::names().chain(["off", "auto"])))
@@ -598,5 +602,9 @@ mod tests {
             refused.contains("must be off, auto or the name of a parser"),
             "{refused}"
         );
+        for name in ["hf", "response_template"] {
+            let refused = Parser::try_from(name.to_owned()).unwrap_err();
+            assert!(refused.starts_with(name), "{refused}");
+        }
     }
 }

@@ -81,9 +81,11 @@ enum MessageKind {
     Reasoning,
     Content,
     /// Arguments of a call that is held. `is_thought`: its text is reasoning if it turns out to be no call.
+    /// `header`: a header without markers, which is text then, too.
     Call {
         call: HeldCall,
         is_thought: bool,
+        header: String,
     },
     /// Arguments of a call that has been sent.
     Arguments,
@@ -289,6 +291,11 @@ impl Harmony {
                             started: false,
                         };
                         self.open(emit);
+                        if let HarmonyState::Message(MessageKind::Call { header, .. }) =
+                            &mut self.state
+                        {
+                            own.get(..length).unwrap_or("").clone_into(header);
+                        }
                     }
                     _ => self.state = HarmonyState::Message(MessageKind::Content),
                 }
@@ -405,6 +412,7 @@ impl Harmony {
                 MessageKind::Call {
                     call: HeldCall::new(name, None),
                     is_thought: header.is_thought(),
+                    header: String::new(),
                 }
             }
             Destination::Call(_) => {
@@ -431,7 +439,10 @@ impl Harmony {
     /// Sends the held call, if there is one. `end`: its arguments have ended, so that a call without a JSON object is
     /// text; `None` if they were cut.
     fn end_call(&mut self, end: Option<ArgumentsEnd>, emit: Emit<'_>) {
-        let HarmonyState::Message(MessageKind::Call { call, is_thought }) = &mut self.state else {
+        let HarmonyState::Message(MessageKind::Call {
+            call, is_thought, ..
+        }) = &mut self.state
+        else {
             return;
         };
         let mut read = Arguments::default();
@@ -450,13 +461,13 @@ impl Harmony {
             MessageKind::of_text(*is_thought)
         };
         let state = std::mem::replace(&mut self.state, HarmonyState::Message(other));
-        let HarmonyState::Message(MessageKind::Call { call, .. }) = state else {
+        let HarmonyState::Message(MessageKind::Call { call, header, .. }) = state else {
             return;
         };
         if is_call {
             call.send(emit);
         } else {
-            self.say(call.arguments(), emit);
+            self.say(&(header + call.arguments()), emit);
         }
     }
 

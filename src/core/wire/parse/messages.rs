@@ -140,8 +140,12 @@ impl MessageReader {
                 self.state = MessageState::Header;
                 Some(text.len() - begun.len())
             }
-            (MarkerMatch::Partial(_), _) | (_, MarkerMatch::Partial(_)) if !last => None,
-            _ if begun.is_empty() => Some(text.len()),
+            _ if begun.is_empty() && !begins => Some(text.len()),
+            (MarkerMatch::Partial(_), _) | (_, MarkerMatch::Partial(_))
+                if !last && text.len() <= LONGEST_HEADER =>
+            {
+                None
+            }
             _ => {
                 self.state = self.answer();
                 Some(0)
@@ -151,13 +155,22 @@ impl MessageReader {
 
     /// Reads a header, whose words tell what the message is. One that does not end is text.
     fn header(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
-        let MarkerMatch::At { at, marker } = self.heads.find(text) else {
-            if !last && text.len() <= LONGEST_HEADER {
+        let looked = text
+            .get(..text.floor_char_boundary(2 * LONGEST_HEADER))
+            .unwrap_or(text);
+        let (head, end) = (self.heads.find(looked), self.marks.find(looked));
+        let is_cut = matches!(end, MarkerMatch::At { at, .. } if at < head.before(looked));
+        let MarkerMatch::At { at, marker } = head else {
+            if !last && !is_cut && text.len() <= LONGEST_HEADER {
                 return None;
             }
             self.state = self.answer();
             return Some(0);
         };
+        if is_cut || at > LONGEST_HEADER {
+            self.state = self.answer();
+            return Some(0);
+        }
         emit(Piece::Recognised(Rule::Think));
         let header = text.get(..at)?;
         let recipient = header.split_once("to=").map(|(_, rest)| {
@@ -248,18 +261,18 @@ impl MessageReader {
         let [before, _, after] = self.form.wrap;
         let is_wrapped = complete && !before.is_empty() && calls.is_reading();
         if !is_wrapped {
-            return calls.end(&mut |piece| pass(piece, &mut added, emit));
+            return calls.end(complete, &mut |piece| pass(piece, &mut added, emit));
         }
         let (mut said, mut is_call) = (String::new(), false);
-        let mut collect = |piece: Piece<'_>| match piece {
-            Piece::Content(text) => said.push_str(text),
-            piece => {
-                is_call = true;
-                pass(piece, &mut added, emit);
+        let mut collect = |piece: Piece<'_>| {
+            is_call |= matches!(piece, Piece::Call { .. } | Piece::Arguments(_));
+            match piece {
+                Piece::Content(text) => said.push_str(text),
+                piece => pass(piece, &mut added, emit),
             }
         };
         calls.read(after, &mut collect);
-        calls.end(&mut collect);
+        calls.end(true, &mut collect);
         if !is_call {
             let said = said.strip_suffix(after).unwrap_or(&said);
             pass(Piece::Content(said), &mut added, emit);
@@ -279,7 +292,9 @@ fn pass(piece: Piece<'_>, added: &mut usize, emit: Emit<'_>) {
             }
         }
         piece => {
-            *added = 0;
+            if matches!(piece, Piece::Call { .. }) {
+                *added = 0;
+            }
             emit(piece);
         }
     }

@@ -321,7 +321,7 @@ impl Parsing {
             }
             Delta::FunctionCall { .. } => self.turn_off(at, extras, to),
             Delta::Refusal(_) => self.flush(at, false, extras, to),
-            Delta::Annotation(_) | Delta::Tokens(_) => self.flush(at, true, extras, to),
+            Delta::Annotation(_) | Delta::Tokens(_) => self.flush(at, false, extras, to),
             Delta::Break | Delta::Done { slot: None, .. } => {
                 if let Some(choice) = self.choice(at) {
                     choice.item_end = Some(match delta {
@@ -329,6 +329,9 @@ impl Parsing {
                         _ => Delta::Break,
                     });
                     return extras;
+                }
+                if let Some(bit) = 1_u64.checked_shl(choice) {
+                    self.begun &= !bit;
                 }
                 extras
             }
@@ -725,8 +728,9 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         // Harmony's mark at the end of a call is a stop token, which engines leave out.
-        let breaks_off =
-            |choice: &Choice| choice.is_bare && matches!(choice.reader, Reader::Text(_));
+        let breaks_off = |choice: &Choice| {
+            choice.is_bare && matches!(choice.reader, Reader::Text(_) | Reader::Messages(_))
+        };
         if self.choice(choice).is_some_and(|choice| breaks_off(choice)) {
             // An open object says so.
             return self.release(choice, extras, to, |_, emit| emit(Piece::Arguments("{")));
@@ -934,6 +938,29 @@ mod tests {
         ] {
             assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
         }
+    }
+
+    /// Checks what is no call: one that does not end, and tags and headers that lead nowhere.
+    #[test]
+    fn what_only_begins_like_a_call() {
+        for (parser, text) in [
+            ("hermes", "<tool_call>{'name': 'f', 'arguments': {'b': 'x'"),
+            ("hermes", "<tool_call>{'name': 'f'}"),
+            ("glm45", "Use <tool_call>fb</arg_key> to begin."),
+            ("gpt_oss", "to=functions.f {x} is how a tool is addressed."),
+            (
+                "gpt_oss",
+                "commentary to=functions.f json {\"a\"} and so on",
+            ),
+        ] {
+            assert_eq!(parsed(parser, text), text);
+        }
+        assert_eq!(
+            parsed("gpt_oss", "to=functions.f json{\"a\": 1}"),
+            r#"[f]{"a": 1}"#
+        );
+        let glm = "<tool_call>fb</arg_key>\n<arg_value>x</arg_value></tool_call>";
+        assert_eq!(parsed("glm45", glm), r#"[f]{"b": "x"}"#);
     }
 
     #[test]
@@ -1195,6 +1222,10 @@ mod tests {
                 format!("```\n{call}\n```\n{call}"),
                 &format!("```\n{call}\n```\n[g]{{}}"),
             ),
+            (
+                format!("In ``` fences.\n{call}\nYes."),
+                "In ``` fences.\n[g]{}\nYes.",
+            ),
             // The span ends with its line.
             (format!("It's `so.\n{call} And"), "It's `so.\n[g]{} And"),
             (format!("{call}\n<think>r</think>{call}"), "[g]{}(r)[g]{}"),
@@ -1248,6 +1279,16 @@ mod tests {
                 r#"(Plan.)See.[f]{"a":2}[g]{}"#,
             ),
             ("inkling", "plain <b>text</b>".to_owned(), "plain <b>text</b>"),
+            (
+                "inkling",
+                "<|message_model|>One.<|end_message|><|message_model|><|content_text|>Two.<|end_message|>".to_owned(),
+                "One.Two.",
+            ),
+            (
+                "beam",
+                "<|start|>assistant to=f<|channel|>analysis<|message|>{\"a\" \"b\"}<|call|>".to_owned(),
+                "{\"a\" \"b\"}",
+            ),
         ] {
             assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
         }

@@ -96,7 +96,7 @@ impl Reader {
                     .for_each(|meant| reader.read_token(meant, emit));
                 reader.end(complete, emit);
             }
-            Self::Text(reader) => reader.end(emit),
+            Self::Text(reader) => reader.end(complete, emit),
             Self::Messages(reader) => reader.end(complete, emit),
             Self::Undecided(_) => {
                 self.settle(emit);

@@ -154,7 +154,7 @@ impl TextParser {
             think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
         }
         if let Some(calls) = calls {
-            calls.end(emit);
+            calls.end(false, emit);
             calls.follow_reasoning();
         }
     }
@@ -179,8 +179,9 @@ impl TextParser {
         }
     }
 
-    /// Ends the text: each stage in turn emits what it has buffered.
-    pub(super) fn end(&mut self, emit: Emit<'_>) {
+    /// Ends the text: each stage in turn emits what it has buffered. `complete`: nothing follows, and the model has finished
+    /// by itself.
+    pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
         self.end_suffixes(emit);
         let Self {
             think,
@@ -195,7 +196,7 @@ impl TextParser {
             wrapper.finish(&mut |text| pass_to_calls(calls, Piece::Content(text), emit));
         }
         if let Some(calls) = calls {
-            calls.end(emit);
+            calls.end(complete, emit);
         }
     }
 }
@@ -223,7 +224,7 @@ fn pass_to_calls(calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
         (Some(calls), Piece::Content(text)) => calls.read(text, emit),
         (Some(calls), Piece::Reasoning(_)) => {
             // Text that the call parser holds precedes this reasoning.
-            calls.end(emit);
+            calls.end(false, emit);
             emit(piece);
         }
         (_, piece) => emit(piece),

@@ -12,12 +12,14 @@ pub(super) struct Code {
     open: usize,
     /// Number of backticks at the end of the text.
     run: usize,
+    /// True if the open code ends with its line: backticks between words are no fence.
+    in_line: bool,
 }
 
 impl Code {
     /// Returns true if a text changes nothing.
     pub(super) fn passes(self, text: &str) -> bool {
-        let ends_with_line = (1..FENCE).contains(&self.open);
+        let ends_with_line = self.open > 0 && self.in_line;
         self.run == 0 && !ends_with_line && memchr::memchr(b'`', text.as_bytes()).is_none()
     }
 
@@ -31,8 +33,10 @@ impl Code {
                 self.run += 1;
                 continue;
             }
-            self.end_run();
-            if byte == b'\n' && self.open < FENCE {
+            if self.end_run() {
+                self.in_line = self.open < FENCE || byte == b' ';
+            }
+            if byte == b'\n' && self.in_line {
                 self.open = 0;
             }
         }
@@ -44,7 +48,8 @@ impl Code {
         self.open > 0
     }
 
-    fn end_run(&mut self) {
+    /// Ends a run of backticks. Returns true if it opens code.
+    fn end_run(&mut self) -> bool {
         let run = std::mem::take(&mut self.run);
         let closes = run == self.open || self.open >= FENCE && run > self.open;
         self.open = match self.open {
@@ -53,6 +58,7 @@ impl Code {
             _ if closes => 0,
             open => open,
         };
+        run > 0 && self.open == run
     }
 }
 
@@ -76,6 +82,8 @@ mod tests {
             ("```xml\na\n````\n", false),
             ("````\n```\na", true),
             ("```a``` b", false),
+            ("in ``` fences.\na", false),
+            ("in ``` fences", true),
             ("```\n`a\n", true),
         ] {
             let (mut whole, mut letters) = (Code::default(), Code::default());

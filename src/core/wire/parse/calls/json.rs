@@ -85,16 +85,10 @@ impl JsonGrammar {
     }
 
     /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
-    fn object(
-        &mut self,
-        text: &str,
-        last: bool,
-        tools: &Tools,
-        emit: Emit<'_>,
-    ) -> Result<usize, HeadError> {
+    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, HeadError> {
         let is_quoted = |text: &str| text.trim_start().starts_with('\'');
         if !self.form.end.is_empty() && text.strip_prefix('{').is_some_and(is_quoted) {
-            return self.python_object(text, last, tools, emit);
+            return self.python_object(text, tools, emit);
         }
         let Head {
             name,
@@ -129,16 +123,15 @@ impl JsonGrammar {
 
 impl JsonGrammar {
     /// Parses an object in the notation of Python: all of it, up to the end marker. Returns the bytes read. Fails if it is
-    /// no call.
+    /// no call, or too long.
     fn python_object(
         &mut self,
         text: &str,
-        last: bool,
         tools: &Tools,
         emit: Emit<'_>,
     ) -> Result<usize, HeadError> {
-        let end = text.find(self.form.end).or(last.then_some(text.len()));
-        let end = end.ok_or(HeadError::More(text.len()))?;
+        let end = prefix(text, HEAD).find(self.form.end);
+        let end = end.ok_or(HeadError::More(HEAD))?;
         let object = text.get(..end).unwrap_or(text).trim_end();
         let repaired = repair::repaired(object, RepairArguments::Json, ArgumentsEnd::Marked);
         let json = repaired.ok_or(HeadError::Wrong)?.text;
@@ -400,7 +393,7 @@ impl Grammar for JsonGrammar {
                 self.state = JsonState::Closing;
                 Ok(blank + 1)
             }
-            JsonState::Object => match self.object(begun, last, tools, emit) {
+            JsonState::Object => match self.object(begun, tools, emit) {
                 Ok(read) => Ok(blank + read),
                 Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
                 Err(_) => Err(self.stop(0)),

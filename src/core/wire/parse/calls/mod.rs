@@ -217,7 +217,7 @@ impl Calls {
         is_needed.then(|| Self {
             markers: Markers::new(starts.markers().chain(stray_ends.ends.iter().copied())),
             stray_ends,
-            block_starts: Markers::new([&[blocks.start], blocks.others].concat()),
+            block_starts: Markers::new(starts_of(blocks)),
             block_ends: Markers::new([blocks.end]),
             state: CallsState::Beginning,
             code: Some(Code::default()),
@@ -282,12 +282,8 @@ impl Calls {
     /// Ends the text before a call that the engine reports, and goes on as after a call. A start marker with nothing after it is
     /// dropped: the engine has read the rest of that call. Words that begin calls stay.
     pub(super) fn leave_to_call(&mut self, emit: Emit<'_>) {
-        let mut held = self.held.take();
-        if matches!(self.state, CallsState::Quoted(_)) {
-            self.state = CallsState::Text;
-            self.say(self.stray_ends.without_turns(&held), emit);
-            held.clear();
-        }
+        self.end_quotation(emit);
+        let held = self.held.take();
         let is_marker = matches!(self.state, CallsState::Candidate(_))
             && !held.starts_with(char::is_alphanumeric)
             && self.starts.markers().any(|mark| mark == held.trim_end());
@@ -296,7 +292,7 @@ impl Calls {
         } else {
             self.held.keep(held, self.ignores_blank());
         }
-        self.end(emit);
+        self.end(true, emit);
         self.state = CallsState::Behind;
         self.block_starts = Markers::default();
     }
@@ -374,8 +370,12 @@ impl Calls {
         }
     }
 
-    /// Ends the text: emits the buffered rest and starts over, so that the next text is parsed like the first one.
-    pub(super) fn end(&mut self, emit: Emit<'_>) {
+    /// Ends the text: emits the buffered rest and starts over, so that the next text is parsed like the first one. `complete`:
+    /// nothing follows, and the model has finished by itself.
+    pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
+        if !complete {
+            self.end_quotation(emit);
+        }
         let held = self.held.take();
         let read = self.take(&held, true, emit);
         let rest = held.get(read..).unwrap_or("");
@@ -626,6 +626,15 @@ impl Calls {
         (before > 0).then_some(before)
     }
 
+    /// Ends the text after a call in code, if there is one: it is quoted.
+    fn end_quotation(&mut self, emit: Emit<'_>) {
+        if matches!(self.state, CallsState::Quoted(_)) {
+            self.state = CallsState::Text;
+            let held = self.held.take();
+            self.say(self.stray_ends.without_turns(&held), emit);
+        }
+    }
+
     /// Reads on from a call in code on, which is text if anything but the end of the code follows.
     fn quoted(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         let CallsState::Quoted(mut calls) = std::mem::replace(&mut self.state, CallsState::Text)
@@ -637,7 +646,9 @@ impl Calls {
             decided => decided,
         };
         if decided > 0 {
-            self.say(text.get(..decided)?, emit);
+            // Backticks in arguments are no code.
+            self.code = calls.code();
+            emit_content(text.get(..decided)?, emit);
             return Some(decided);
         }
         if last {
@@ -740,6 +751,13 @@ fn name_length(text: &str, tools: &Tools) -> Option<usize> {
     text.get(known..)?
         .find(ends_name)
         .map(|after| known + after)
+}
+
+/// Returns the start tags of blocks. Words may be text.
+fn starts_of(tags: Tags) -> Vec<&'static str> {
+    let all = [&[tags.start], tags.others].concat();
+    let is_mark = |tag: &&str| !tag.starts_with(char::is_alphanumeric);
+    all.into_iter().filter(is_mark).collect()
 }
 
 fn emit_content(text: &str, emit: Emit<'_>) {

@@ -112,13 +112,17 @@ impl TaggedGrammar {
         let Some(length) = name_length(begun, tools) else {
             return more;
         };
-        let (name, rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
+        let (name, mut rest) = begun.split_at_checked(length).unwrap_or((begun, ""));
         if !tools.contains(name) {
             let name = self.name_before_key(name, tools).ok_or(())?;
-            match match_start(rest, &[self.form.key.1]) {
-                MarkerMatch::At { .. } => {}
-                MarkerMatch::Partial(_) => return more,
-                MarkerMatch::Nowhere => return Err(()),
+            let TaggedForm { key, value, .. } = self.form;
+            for mark in [key.1, value.0] {
+                match match_start(rest, &[mark]) {
+                    MarkerMatch::At { .. } => {}
+                    MarkerMatch::Partial(_) => return more,
+                    MarkerMatch::Nowhere => return Err(()),
+                }
+                rest = rest.get(mark.len()..).unwrap_or("").trim_start();
             }
             self.begin_call(name, emit);
             self.state = TaggedState::BareKey;

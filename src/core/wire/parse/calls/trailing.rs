@@ -4,7 +4,8 @@
 //! Takes: the text from its first byte that is undecided. Gives: how much of it is no call, and at the end the calls.
 //! Remembers: the calls so far, and how much it has read. Never: keeps the text; the caller does.
 
-use super::{Calls, Starts};
+use super::code::Code;
+use super::{Calls, Starts, prefix};
 use crate::wire::parse::{Emit, Piece};
 use crate::wire::repair;
 use crate::wire::rule::Rule;
@@ -28,6 +29,8 @@ struct FoundCall {
     arguments: String,
 }
 
+/// Number of bytes that the parser gets at once.
+const AT_ONCE: usize = 8;
 /// Limit on the calls at the end of a text.
 const MOST_CALLS: usize = 128;
 
@@ -51,24 +54,32 @@ impl TrailingCalls {
         self.read == 0 && self.calls.passes(text)
     }
 
+    /// Returns the code in the content so far.
+    pub(super) fn code(&self) -> Option<Code> {
+        self.calls.code
+    }
+
     /// Reads on in the undecided text. Returns how many bytes of it are no call. In code, reading stops there.
     ///
-    /// The letters are read one by one, since the parser does not tell where in the text a piece ends.
+    /// The parser does not tell where in the text a piece ends. So it gets so little at once that no call can end and
+    /// another one begin in it.
     pub(in super::super) fn decide(&mut self, text: &str) -> usize {
-        let (mut decided, mut letter) = (0, [0; 4]);
-        for character in text.get(self.read..).unwrap_or("").chars() {
-            self.read += character.len_utf8();
-            let (_, is_prose) = self.collect(character.encode_utf8(&mut letter), false);
+        let mut decided = 0;
+        loop {
+            let piece = prefix(text.get(self.read..).unwrap_or(""), AT_ONCE);
+            if piece.is_empty() || decided > 0 && self.calls.in_code {
+                break;
+            }
+            self.read += piece.len();
+            let (before, is_prose) = self.collect(piece, false);
             // Those before a call outside of code are quoted.
             if is_prose || self.calls.is_stopped() {
                 self.found.clear();
                 self.after.clear();
             }
-            if self.found.is_empty() {
-                decided = self.read - self.calls.held_length();
-            }
-            if decided > 0 && self.calls.in_code {
-                break;
+            match self.found.is_empty() {
+                true => decided = self.read - self.calls.held_length(),
+                false => decided += before,
             }
         }
         self.read -= decided;
@@ -108,7 +119,7 @@ impl TrailingCalls {
             | Piece::MessageEnd => {}
         };
         match last {
-            true => calls.end(collect),
+            true => calls.end(true, collect),
             false => calls.read(text, collect),
         }
         (before, is_prose)
