@@ -43,7 +43,7 @@ impl Stages {
             decoder: decoder(shape.upstream, reading),
             checks: Checks::new(&shape),
             held_reasoning: HeldReasoning::of(&shape, &reading).map(Box::new),
-            beginning: is_left.then(|| Beginning::new()),
+            beginning: is_left.then(Beginning::new),
             parsing,
             normaliser: Normaliser::new(shape, stamp),
         }

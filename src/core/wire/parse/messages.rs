@@ -178,7 +178,7 @@ impl MessageReader {
             rest.split(is_end).next().unwrap_or("")
         });
         let kind = self.form.heads.get(marker)?.1;
-        let kind = kind.unwrap_or(match recipient {
+        let kind = kind.unwrap_or_else(|| match recipient {
             Some("self") => MessageKind::Reasoning,
             None | Some("" | "user" | "commentary") if header.contains("analysis") => {
                 MessageKind::Reasoning
