@@ -420,7 +420,7 @@ async fn text_is_read() {
             let item = json!({"type": "message", "id": "x", "content": [{"type": "output_text", "text": TEXT}]});
             let end = |kind| envelope(kind, "completed", &item.to_string());
             if attempt.json()["stream"] != true {
-                return Script::ok(&end("").replace("resp_9", "resp_8"));
+                return Script::ok(end("").replace("resp_9", "resp_8"));
             }
             let delta = |piece| json!({"type": "response.output_text.delta", "item_id": "x", "delta": piece});
             let done = json!({"type": "response.output_item.done", "item": item});
