@@ -19,6 +19,9 @@ use std::sync::Arc;
 /// Limit on a header in bytes. A longer one is text.
 const LONGEST_HEADER: usize = 1024;
 
+/// Words with which a header goes on that the prompt has begun.
+const HEADER_WORDS: [&str; 2] = ["to=", "<|channel|>"];
+
 /// Reader of one choice in messages.
 #[derive(Debug)]
 pub(super) struct MessageReader {
@@ -115,26 +118,16 @@ impl MessageReader {
 
     fn between(&mut self, text: &str, begins: bool, last: bool) -> Option<usize> {
         let begun = text.trim_start();
-        let heads = self.form.heads.iter().map(|(head, _)| *head);
-        let words = begins
-            .then_some(["to=", "<|channel|>"])
-            .into_iter()
-            .flatten();
-        let marks: Vec<_> = self
-            .form
-            .stops
-            .iter()
-            .copied()
-            .chain([self.form.start])
-            .collect();
-        let openings: Vec<_> = heads.chain(words).collect();
-        match (match_start(begun, &marks), match_start(begun, &openings)) {
+        let head = match self.heads.match_at_start(begun) {
+            MarkerMatch::Nowhere if begins => match_start(begun, &HEADER_WORDS),
+            found => found,
+        };
+        match (self.marks.match_at_start(begun), head) {
             (MarkerMatch::At { marker, .. }, _) => {
-                let mark = *marks.get(marker)?;
-                if mark == self.form.start {
+                if marker == self.form.stops.len() {
                     self.state = MessageState::Header;
                 }
-                Some(text.len() - begun.len() + mark.len())
+                Some(text.len() - begun.len() + self.marks.len(marker))
             }
             (_, MarkerMatch::At { .. }) => {
                 self.state = MessageState::Header;
