@@ -61,7 +61,7 @@ pub(super) struct Tags {
     pub(super) opened: BlockOpening,
     /// Tag before the reasoning.
     pub(super) start: &'static str,
-    /// What models write in place of that tag at times, at the beginning of an answer.
+    /// Start tags that models write at times in place of `start`, at the beginning of an answer.
     pub(super) others: &'static [&'static str],
     /// Tag after the reasoning.
     pub(super) end: &'static str,

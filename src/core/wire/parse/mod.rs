@@ -47,7 +47,7 @@ use emitter::{PieceEmitter, Waiting};
 pub use facts::{Effort, TemplateFacts};
 use families::GPT_OSS;
 use reader::{Reader, Undecided};
-use reasoning::{EngineReasoning, HeldReasoning};
+use reasoning::{EngineReasoning, ReasoningBuffer};
 pub use script::{EngineFacts, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::TextParser;
@@ -376,7 +376,7 @@ impl Parsing {
             let calls =
                 calls.filter(|_| matches!(choice.reader, Reader::Text(_) | Reader::Undecided(_)));
             choice.reasoning = calls.map_or(EngineReasoning::Past, |calls| {
-                EngineReasoning::Reading(Box::new(HeldReasoning::new(calls)))
+                EngineReasoning::Reading(Box::new(ReasoningBuffer::new(calls)))
             });
         }
         extras

@@ -9,14 +9,14 @@ pub(super) enum EngineReasoning {
     /// The engine has sent no reasoning; perhaps something else.
     Unseen { is_late: bool },
     /// Reasoning alone has come.
-    Reading(Box<HeldReasoning>),
+    Reading(Box<ReasoningBuffer>),
     /// Reasoning has come, and something else, or no calls are looked for.
     Past,
 }
 
 /// Reasoning from the marker of a call on, until prose follows.
 #[derive(Debug)]
-pub(super) struct HeldReasoning {
+pub(super) struct ReasoningBuffer {
     calls: TrailingCalls,
     held: String,
     /// True once more text was held than is allowed; calls are no longer looked for.
@@ -26,7 +26,7 @@ pub(super) struct HeldReasoning {
 /// Limit in bytes on the text that is held.
 const MAX_HELD: usize = 512 << 10;
 
-impl HeldReasoning {
+impl ReasoningBuffer {
     pub(super) fn new(calls: TrailingCalls) -> Self {
         Self {
             calls,
@@ -48,7 +48,7 @@ impl EngineReasoning {
         if reading.passes(text) {
             return emit(Piece::Reasoning(text));
         }
-        let HeldReasoning {
+        let ReasoningBuffer {
             calls,
             held,
             is_full,
@@ -68,7 +68,7 @@ impl EngineReasoning {
         let Self::Reading(reading) = std::mem::replace(self, Self::Past) else {
             return;
         };
-        let HeldReasoning { calls, held, .. } = *reading;
+        let ReasoningBuffer { calls, held, .. } = *reading;
         let mut say = |piece: Piece<'_>| match piece {
             Piece::Content(text) => emit(Piece::Reasoning(text)),
             other => emit(other),

@@ -80,10 +80,10 @@ impl TextParser {
         route: impl FnOnce(&Think, &str) -> Option<TextRoute>,
         passes: impl FnOnce(&Calls, &str) -> bool,
     ) -> Option<TextRoute> {
-        if !self
+        if self
             .suffixes
             .as_ref()
-            .is_none_or(|suffixes| suffixes.passes(text))
+            .is_some_and(|suffixes| !suffixes.passes(text))
         {
             return None;
         }
