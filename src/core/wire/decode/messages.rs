@@ -203,10 +203,10 @@ impl MessagesDecoder {
             read(message.content.ok_or(BadField)?.get()).map_err(|_| BadField)?;
         head(&message, to);
         self.count(message.usage);
-        let is_alone = self.reading.promote_reasoning == PromoteReasoning::Always;
+        let promotes = self.reading.promote_reasoning == PromoteReasoning::Always;
         match known_reason(message.stop_reason) {
             Some(Reason::Length) => to.cut_text(0),
-            Some(Reason::Stop) if is_alone && blocks.len() == 1 => to.only_text(0),
+            Some(Reason::Stop) if promotes && blocks.len() == 1 => to.only_text(0),
             _ => {}
         }
         for (index, raw) in (0..).zip(blocks) {

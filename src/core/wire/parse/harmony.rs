@@ -282,22 +282,19 @@ impl Harmony {
         }
         match &mut self.state {
             HarmonyState::Between { .. } => {
-                let own = from.get(range.clone());
-                match unmarked_call(own) {
-                    Some(length) if self.offers_call(own.get(..length).unwrap_or("")) => {
-                        range.start += length;
-                        self.state = HarmonyState::Header {
-                            text: own.get(..length).unwrap_or("").to_owned(),
-                            started: false,
-                        };
-                        self.open(emit);
-                        if let HarmonyState::Message(MessageKind::Call { header, .. }) =
-                            &mut self.state
-                        {
-                            own.get(..length).unwrap_or("").clone_into(header);
-                        }
+                let own = unmarked_call(from.get(range.clone()));
+                self.state = HarmonyState::Message(MessageKind::Content);
+                if let Some(own) = own.filter(|own| self.offers_call(own)) {
+                    range.start += own.len();
+                    self.state = HarmonyState::Header {
+                        text: own.to_owned(),
+                        started: false,
+                    };
+                    self.open(emit);
+                    if let HarmonyState::Message(MessageKind::Call { header, .. }) = &mut self.state
+                    {
+                        own.clone_into(header);
                     }
-                    _ => self.state = HarmonyState::Message(MessageKind::Content),
                 }
             }
             HarmonyState::Header { text, .. } => {

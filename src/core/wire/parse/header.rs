@@ -144,13 +144,12 @@ fn names_recipient(word: &str) -> bool {
     word.starts_with("functions.") || word.starts_with("browser.") || word == "python"
 }
 
-/// Returns the length of the header of a call, with which a text begins and whose markers the engine has left out; the
-/// arguments follow (raullenchai/Rapid-MLX#480).
-pub(super) fn unmarked_call(text: &str) -> Option<usize> {
-    let length = text.find('{')?;
-    let header = text.get(..length)?;
-    (HeaderStart::of(header) == HeaderStart::Yes && header.contains("to=functions."))
-        .then_some(length)
+/// Returns the header of a call, with which a text begins and whose markers the engine has left out; the arguments
+/// follow (raullenchai/Rapid-MLX#480).
+pub(super) fn unmarked_call(text: &str) -> Option<&str> {
+    let (header, _) = text.split_once('{')?;
+    let is_header = HeaderStart::of(header) == HeaderStart::Yes;
+    Some(header).filter(|header| is_header && header.contains("to=functions."))
 }
 
 /// Result of checking how a text without markers can begin a header: `[assistant] [commentary] [to=recipient] [type]`,
