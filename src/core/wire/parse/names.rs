@@ -78,6 +78,56 @@ mod tests {
     use super::*;
     use crate::wire::repair::Tail;
 
+    /// Returns the row of a family for engines F.3.
+    fn row(family: &Family) -> String {
+        use crate::wire::parse::family::BlockOpening;
+        let code = |text: &str| format!("`{}`", text.trim().replace('|', "\\|"));
+        let codes = |all: Vec<&str>| all.into_iter().map(code).collect::<Vec<_>>().join(", ");
+        let mut reasoning = match (family.think.start, family.messages.is_some()) {
+            _ if family.harmony => vec!["Harmony".to_owned()],
+            (_, true) => vec!["messages".to_owned()],
+            ("<think>", _) => Vec::new(),
+            (start, _) => vec![code(start)],
+        };
+        match family.think.opened {
+            BlockOpening::Never => {}
+            BlockOpening::OnRequest => reasoning.push("if wanted".to_owned()),
+            BlockOpening::Always => reasoning.push("opened".to_owned()),
+        }
+        let calls = family
+            .calls
+            .iter()
+            .flat_map(|format| format.beginnings().next());
+        let cells = [
+            codes(family.names.to_vec()),
+            family.models.join(", ").replace('*', "\\*"),
+            reasoning.join(", "),
+            codes(calls.collect()),
+        ];
+        format!("| {} |\n", cells.join(" | "))
+    }
+
+    /// Checks that engines F.3 says what is in the code; `UPDATE_GOLDEN=1` writes it.
+    #[test]
+    fn the_document_has_a_row_for_each_family() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let head = "| `parser` | models | reasoning | calls begin with |\n|---|---|---|---|\n";
+        let rows: String = FAMILIES.iter().map(row).collect();
+        let (before, rest) = document.split_once("### F.3").unwrap();
+        let (section, after) = rest.split_once("\n## G. ").unwrap();
+        let text = section.split("\n|").next().unwrap_or_default().trim_end();
+        let expected = format!("{before}### F.3{text}\n\n{head}{rows}\n## G. {after}");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, expected).unwrap();
+        } else {
+            assert!(
+                document == expected,
+                "docs/engines.md F.3 is another:\n{head}{rows}"
+            );
+        }
+    }
+
     #[test]
     fn models_are_of_families() {
         for (model, name) in [
