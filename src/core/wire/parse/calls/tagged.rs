@@ -140,7 +140,7 @@ impl TaggedGrammar {
         let Some(rest) = after_marker(rest, self.form.attributes) else {
             return more;
         };
-        match self.goes_on(rest.trim_start()) {
+        match self.goes_on(rest.trim_start(), name, tools) {
             // The text ends after the name; the marker after it was enough to recognise a call.
             None if is_cut && has_own => {}
             None => return more,
@@ -179,14 +179,45 @@ impl TaggedGrammar {
 
     /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
     /// with the end of the call. `None` if more text is needed.
-    fn goes_on(&self, text: &str) -> Option<bool> {
+    fn goes_on(&self, text: &str, name: &str, tools: &Tools) -> Option<bool> {
         let TaggedForm {
             key, end, closes, ..
         } = *self.form;
         match match_start(text, &[&[key.0, end], closes].concat()) {
             MarkerMatch::At { .. } => Some(true),
             MarkerMatch::Partial(_) => None,
-            MarkerMatch::Nowhere => Some(text.starts_with('{')),
+            MarkerMatch::Nowhere if text.starts_with('{') => Some(true),
+            MarkerMatch::Nowhere => match self.untagged(text, name, tools) {
+                Ok(found) => found.map(|_| true),
+                Err(()) => Some(false),
+            },
+        }
+    }
+
+    /// Returns a short value whose first tag is missing, with its key, which the closing tag repeats, and the number of
+    /// bytes read (MiniMax M3, vllm-project/vllm#51075); `Ok(None)` if more text is needed.
+    fn untagged<'t>(
+        &self,
+        text: &'t str,
+        name: &str,
+        tools: &Tools,
+    ) -> Result<Option<(&'t str, &'t str, usize)>, ()> {
+        let TaggedForm { key, value, .. } = self.form;
+        let begin = key.0.trim_end_matches('<');
+        let inner = text.strip_prefix(begin);
+        let inner = inner
+            .filter(|_| self.form.keys == Keys::Elements)
+            .ok_or(())?;
+        let short = prefix(inner, NAME);
+        let parts = short.split_once(value.1);
+        let parts = parts.and_then(|(said, rest)| Some((rest.split_once(key.1)?.0, said)));
+        match parts {
+            Some((key, said)) if tools.may_have(name, key) => {
+                let read = begin.len() + said.len() + value.1.len() + key.len();
+                Ok(Some((key, said, read + self.form.key.1.len())))
+            }
+            None if short.len() == inner.len() => Ok(None),
+            _ => Err(()),
         }
     }
 
@@ -251,16 +282,9 @@ impl TaggedGrammar {
                 None => (said.trim_end_matches('"'), tools.types(&self.name, said)),
             },
         };
-        let mut out = String::from(if self.given.is_empty() { "{" } else { ", " });
-        out.push_str(&serde_json::to_string(key).unwrap_or_default());
-        out.push_str(": ");
         // Entities and the marks of a CDATA section may be cut.
         let text = types.is_text() && !xml;
-        if text {
-            out.push('"');
-        }
-        emit(Piece::Arguments(&out));
-        self.given.insert(key.to_owned());
+        self.begin_value(key, if text { "\"" } else { "" }, emit);
         let close = match self.form.keys {
             Keys::Elements => format!("{}{said}>", self.form.value.1),
             Keys::Plain | Keys::Typed { .. } => self.form.value.1.to_owned(),
@@ -342,6 +366,14 @@ impl TaggedGrammar {
         }
         emit(Piece::Arguments(&escaped(said)));
         (read, false)
+    }
+
+    /// Emits a key, and the beginning of its value.
+    fn begin_value(&mut self, key: &str, json: &str, emit: Emit<'_>) {
+        let separator = if self.given.is_empty() { "{" } else { ", " };
+        let key_json = serde_json::to_string(key).unwrap_or_default();
+        emit(Piece::Arguments(&format!("{separator}{key_json}: {json}")));
+        self.given.insert(key.to_owned());
     }
 
     fn close_call(&self, emit: Emit<'_>) {
@@ -542,7 +574,15 @@ impl TaggedGrammar {
             // Text that ends between two parameters leaves the call open; any other text ends it.
             MarkerMatch::Partial(_) => return Err(Step::Done(text.len())),
             MarkerMatch::Nowhere if begun.is_empty() => return Err(Step::Done(text.len())),
-            MarkerMatch::Nowhere => {}
+            MarkerMatch::Nowhere => match self.untagged(begun, &self.name, tools) {
+                Ok(Some((key, said, read))) => {
+                    let json = value_json(said, tools.types(&self.name, key));
+                    self.begin_value(key, &json, emit);
+                    return Ok(blank + read);
+                }
+                Ok(None) if !last => return Err(Step::More(0)),
+                _ => {}
+            },
         }
         self.close_call(emit);
         Err(Step::Done(0))
