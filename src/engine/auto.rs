@@ -19,6 +19,7 @@ pub(super) const UNION: Engine = Engine {
     counts_at: TOKENIZE,
     effort_thinks: None,
     renders: None,
+    returns_prompt: None,
     detection: Detection::NONE,
 };
 

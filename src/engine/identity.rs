@@ -171,6 +171,14 @@ impl EngineIdentity {
         let versions = self.engine.effort_thinks;
         versions.is_some_and(|versions| versions.has(self.version))
     }
+
+    /// Returns true if the server returns the prompt with an answer on request, for certain.
+    pub fn returns_prompt(&self) -> bool {
+        let versions = self.engine.returns_prompt;
+        self.front == Front::Own
+            && self.version.is_some()
+            && versions.is_some_and(|versions| versions.has(self.version))
+    }
 }
 
 impl From<&'static Engine> for EngineIdentity {

@@ -54,6 +54,8 @@ pub struct Engine {
     pub effort_thinks: Option<Versions>,
     /// Routes that render a chat's prompt; `None`: it has none.
     pub renders: Option<PromptRoutes>,
+    /// Versions whose own front end returns the prompt with an answer on request; `None`: it never does.
+    pub returns_prompt: Option<Versions>,
     /// Data by which the engine is recognised and reports its version and load.
     pub detection: Detection,
 }

@@ -95,6 +95,7 @@ const ENGINE_FIELDS: &[&str] = &[
     "priority",
     "repetition_penalty",
     "request_id",
+    "return_prompt_text",
     "return_token_ids",
     "rid",
     "separate_reasoning",

@@ -45,6 +45,7 @@ pub(super) static ENGINE: Engine = Engine {
         detokenize: "/detokenize",
         keeps_special: "",
     }),
+    returns_prompt: Some(Versions::from(version(21, 0))),
     detection: Detection {
         owned_by: Some("vllm"),
         health: Detection::HEALTH,

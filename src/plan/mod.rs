@@ -22,7 +22,8 @@ use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{
-    ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, opens_thinking,
+    ChatRequest, EngineBody, MOST_FOR_PROMPT, RETURN_PROMPT_TEXT, RETURN_TOKEN_IDS,
+    SKIP_SPECIAL_TOKENS, opens_thinking,
 };
 use crate::wire::encode::{
     MessageEncoder, MessageReply, NameMeaning, OutputCalls, Reply, Sealing, StopRules, StreamForm,
@@ -63,6 +64,8 @@ pub struct Route {
     pub separates_reasoning: bool,
     /// Facts about the model's chat template.
     pub template: TemplateFacts,
+    /// True if the engine has rendered no prompt of the model by itself, and can return one with an answer.
+    pub shows_prompt: bool,
 }
 
 impl Route {
@@ -86,6 +89,7 @@ impl Route {
             fallbacks: Fallbacks::default(),
             separates_reasoning: false,
             template: TemplateFacts::UNKNOWN,
+            shows_prompt: false,
         }
     }
 
@@ -109,6 +113,7 @@ impl Route {
             hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
+            shows_prompt: self.shows_prompt,
             refuses_special: takes.refuses_special,
             template: self.template,
         }
@@ -355,8 +360,8 @@ fn script(request: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
     })
 }
 
-/// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
-/// text.
+/// Adds the fields that make the engine return special tokens, token ids or the prompt, which the script needs to parse
+/// the text.
 fn request_text_fields(
     request: &ChatRequest,
     text: &str,
@@ -370,6 +375,9 @@ fn request_text_fields(
     }
     if route.capabilities().token_ids && route.options.harmony == Harmony::Tokens {
         request.append_unless_set((RETURN_TOKEN_IDS, "true"), text, passes, edits);
+    }
+    if script.wants_prompt() && text.len() <= MOST_FOR_PROMPT {
+        request.append_unless_set((RETURN_PROMPT_TEXT, "true"), text, passes, edits);
     }
 }
 

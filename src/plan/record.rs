@@ -50,6 +50,8 @@ struct PlanRecord {
     separates_reasoning: bool,
     #[serde(default)]
     template: TemplateFacts,
+    #[serde(default)]
+    shows_prompt: bool,
     max_event_bytes: usize,
     #[serde(default)]
     options: Options,
@@ -68,6 +70,7 @@ impl Route {
             fallbacks: self.fallbacks,
             separates_reasoning: self.separates_reasoning,
             template: self.template,
+            shows_prompt: self.shows_prompt,
             max_event_bytes: self.max_event_bytes,
             options: Options {
                 fingerprint_salt: String::new(),
@@ -97,6 +100,7 @@ impl Route {
             fallbacks: record.fallbacks,
             separates_reasoning: record.separates_reasoning,
             template: record.template,
+            shows_prompt: record.shows_prompt,
             ..Self::new(identity, Arc::new(record.options), record.max_event_bytes)
         })
     }

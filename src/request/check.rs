@@ -3,7 +3,7 @@
 use super::fields::{self, Field};
 use super::refusals::{KEY, invalid, missing, shown};
 use super::rules::{Caps, Ranges, Rules};
-use super::{KeySet, RETURN_TOKEN_IDS};
+use super::{KeySet, RETURN_PROMPT_TEXT, RETURN_TOKEN_IDS};
 use crate::json::{self, LongStrings, Raw, Text};
 use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
@@ -480,6 +480,7 @@ impl<'a> Checked<'a> {
         Extensions {
             token_ids: says(RETURN_TOKEN_IDS),
             prompt_logprobs: says("prompt_logprobs"),
+            prompt_text: says(RETURN_PROMPT_TEXT),
             response_messages: says("enable_response_messages"),
         }
     }

@@ -45,6 +45,10 @@ use std::ops::Range;
 pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
 /// Request field that makes an engine return the token ids of its text.
 pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
+/// Request field that makes an engine return the prompt with the answer.
+pub(crate) const RETURN_PROMPT_TEXT: &str = "return_prompt_text";
+/// Upper limit in bytes for a request whose prompt samewire has returned: it comes in one event.
+pub(crate) const MOST_FOR_PROMPT: usize = 64 << 10;
 
 /// Engine-specific request fields that constrain the output to a format.
 const CONSTRAINTS: [&str; 8] = [

@@ -55,7 +55,7 @@ use crate::wire::{TemplateFacts, Unparsed, Unread};
 use circuit_breaker::{Availability, CircuitBreaker};
 use health::Standing;
 use http::HeaderValue;
-use learned::LearnedFacts;
+use learned::{LearnedFacts, Prompts};
 use models::ListedModel;
 use parking_lot::{Mutex, RwLock};
 use pool_state::PoolState;
@@ -365,19 +365,23 @@ impl Upstream {
     /// Returns the route on which requests to this upstream are planned. `model`: the engine's name for the model.
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         let learned = self.learned.of(model);
-        let template = match (&options.parser, self.only_listed()) {
-            (Parser::Off, _) => TemplateFacts::UNKNOWN,
-            // Such an engine renders its template whatever the name.
-            (_, Some(only)) if *only != *model => self.learned.of(&only).template(),
-            _ => learned.template(),
-        };
+        // An engine with one model renders its template whatever the name.
+        let only = self.only_listed().filter(|only| **only != *model);
+        let rendered = only.map_or(learned, |only| self.learned.of(&only));
+        let is_off = options.parser == Parser::Off;
+        let lacks_prompts = matches!(rendered.prompts, Prompts::Failed(_)) && !is_off;
+        let identity = self.identity();
         Route {
             responses: self.config.responses,
             messages: self.config.messages,
             fallbacks: learned.fallbacks,
             separates_reasoning: learned.separates_reasoning || self.has_reasoning_parser(),
-            template,
-            ..Route::new(self.identity(), options, max_event_bytes)
+            template: match is_off {
+                true => TemplateFacts::UNKNOWN,
+                false => rendered.template(),
+            },
+            shows_prompt: lacks_prompts && identity.returns_prompt(),
+            ..Route::new(identity, options, max_event_bytes)
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Takes and gives: plain data. Remembers: nothing. Never: reads or writes an answer.
 
-use super::event::{PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
+use super::event::{PROMPT_TEXT, PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
 use super::options::{ContinuousUsage, Options, ReasoningField};
 use super::parse::{TemplateFacts, TextFormat, Unparsed, Unread};
 use super::rule::Tally;
@@ -54,6 +54,8 @@ pub struct Extensions {
     pub token_ids: bool,
     /// `prompt_logprobs`: returns a field of the same name.
     pub prompt_logprobs: bool,
+    /// `return_prompt_text`: returns `prompt_text`.
+    pub prompt_text: bool,
     /// `enable_response_messages` (an engine's own Responses): returns `input_messages` and `output_messages`, and in
     /// `usage` the counts of each turn.
     pub response_messages: bool,
@@ -66,6 +68,7 @@ impl Extensions {
             (TOKEN_IDS, self.token_ids),
             ("prompt_logprobs", self.prompt_logprobs),
             (PROMPT_TOKEN_IDS, self.token_ids),
+            (PROMPT_TEXT, self.prompt_text),
         ];
         all.into_iter()
             .filter(|(_, is_requested)| *is_requested)

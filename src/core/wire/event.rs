@@ -21,6 +21,8 @@ use crate::json::{Extras, Raw, Text};
 pub(crate) const TOKEN_IDS: &str = "token_ids";
 /// Key of the token ids of the prompt, among the extras of a chunk.
 pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
+/// Key of the rendered prompt, at the top of a chunk or answer.
+pub(crate) const PROMPT_TEXT: &str = "prompt_text";
 /// Keys of a Responses object that `enable_response_messages` asks for: what the model has read, and what it wrote.
 pub(crate) const RESPONSE_MESSAGES: [&str; 2] = ["input_messages", "output_messages"];
 /// Keys of `input_tokens_details` that it asks for: the counts of each turn of the engine with its tools.

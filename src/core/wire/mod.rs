@@ -52,7 +52,7 @@ pub use api::{
     AnswerId, Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape,
     Stamp, Summary,
 };
-pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
+pub(crate) use event::{PROMPT_TEXT, PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use normalise::AnswerWriter;
 pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};

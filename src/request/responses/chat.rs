@@ -12,7 +12,9 @@ use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
 use crate::request::turn::InputTurn;
-use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons, set_effort};
+use crate::request::{
+    MOST_FOR_PROMPT, RETURN_PROMPT_TEXT, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS, reasons, set_effort,
+};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{
@@ -60,6 +62,7 @@ impl ResponsesRequest {
             out.extend_from_slice(format!(",\"verbosity\":\"{verbosity}\"").as_bytes());
         }
         self.write_cache_salt(takes, options, &mut out);
+        let wants_prompt = script.as_ref().is_some_and(TextFormat::wants_prompt);
         let is_special = script.is_some_and(|script| script.needs_special_tokens());
         if is_special && !self.passes(SKIP_SPECIAL_TOKENS, options) {
             out.extend_from_slice(format!(",\"{SKIP_SPECIAL_TOKENS}\":false").as_bytes());
@@ -69,6 +72,10 @@ impl ResponsesRequest {
             && !self.passes(RETURN_TOKEN_IDS, options)
         {
             out.extend_from_slice(format!(",\"{RETURN_TOKEN_IDS}\":true").as_bytes());
+        }
+        if wants_prompt && out.len() <= MOST_FOR_PROMPT && !self.passes(RETURN_PROMPT_TEXT, options)
+        {
+            out.extend_from_slice(format!(",\"{RETURN_PROMPT_TEXT}\":true").as_bytes());
         }
         self.write_unknown(options, &mut out);
         out.put_u8(b'}');

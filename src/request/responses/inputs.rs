@@ -37,6 +37,7 @@ impl Capabilities {
             hides_reasoning: false,
             leaves_calls: false,
             effort_thinks: false,
+            shows_prompt: false,
             refuses_special: None,
             template: TemplateFacts::UNKNOWN,
         },

@@ -301,3 +301,57 @@ async fn facts_outlast_a_failure_of_the_engine() {
     );
     world.end().await;
 }
+
+/// An engine that renders no prompt by itself may return one with an answer: that is requested, kept from the client, and
+/// counts for the next answers.
+#[tokio::test]
+async fn a_prompt_that_comes_with_an_answer_is_read() {
+    let engine = Engine::answering(|attempt| {
+        let prompt = match attempt.json()["return_prompt_text"].is_boolean() {
+            true => r#""prompt_text":"assistant\n<think>\n","#,
+            false => "",
+        };
+        let first = r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#;
+        Script::stream()
+            .ev(&format!(
+                r#"{{"id":"chatcmpl-1","created":1,"model":"m",{prompt}{first}}}"#
+            ))
+            .text("I look.</think>Hi")
+            .finish("stop")
+            .usage(3, 9)
+            .done()
+            .end()
+    })
+    .await;
+    engine.set_route("/version", Script::ok(json!({"version": "0.33.0"})));
+    let world = World::start_as(engine, "vllm", Setup::new().set("unknown_fields=pass")).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    assert_eq!(probes(&world, "/tokenize").len(), 1, "it has failed");
+    let on = r#","chat_template_kwargs":{"enable_thinking":true}"#;
+    for (more, requested, expected) in [
+        ("", true, expected(&[], &["I look.</think>", "Hi"])),
+        ("", false, expected(&["I look."], &["Hi"])),
+        (on, true, expected(&[], &["I look.</think>", "Hi"])),
+        (on, false, expected(&["I look."], &["Hi"])),
+    ] {
+        assert_eq!(world.stream(more).await.text(), expected);
+        let sent = world.engine.attempts().last().unwrap().json();
+        assert_eq!(sent["return_prompt_text"] == true, requested, "{sent}");
+    }
+    let long = format!(r#","user":"{}""#, "u".repeat(64 << 10));
+    let off = r#","chat_template_kwargs":{"enable_thinking":false}"#;
+    world.stream(&format!("{long}{off}")).await;
+    let sent = world.engine.attempts().last().unwrap().json();
+    assert!(
+        sent["return_prompt_text"].is_null(),
+        "the prompt is too long"
+    );
+    let own = world.stream(r#","return_prompt_text":true"#).await;
+    assert!(
+        own.text().contains(r#""prompt_text":"assistant"#),
+        "{}",
+        own.text()
+    );
+    assert_eq!(templates(&world).await[0]["from"], "answers");
+    world.end().await;
+}

@@ -21,7 +21,7 @@ use super::fault::{Failure, Fault, is_error_object};
 use super::options::{PromoteReasoning, ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
-use super::{Api, Extensions, Shape};
+use super::{Api, Extensions, PROMPT_TEXT, Shape};
 use crate::json::{Extras, Few, Raw, Text, integer, object, pass_part, read_into, read_with_null};
 use finish_word::{FinishWord, known_reason, read_finish};
 use logprobs::read_logprobs;
@@ -482,8 +482,9 @@ impl<'a> ChunkBody<'a> {
 fn take_requested<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
     let mut found = Extras::default();
     for key in extensions.keys() {
-        let is_list = |(own, raw): (&str, Raw<'_>)| own == key && raw.get().starts_with('[');
-        if rest.iter().any(is_list)
+        let first = if key == PROMPT_TEXT { '"' } else { '[' };
+        let has_type = |(own, raw): (&str, Raw<'_>)| own == key && raw.get().starts_with(first);
+        if rest.iter().any(has_type)
             && let Some(raw) = rest.take(key)
         {
             found.keep(key.into(), raw);

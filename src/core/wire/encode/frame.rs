@@ -233,6 +233,7 @@ impl ExtensionLists {
         let extensions = Extensions {
             token_ids: true,
             prompt_logprobs: true,
+            prompt_text: true,
             ..Extensions::default()
         };
         self.write_keys(extensions.keys(), out);

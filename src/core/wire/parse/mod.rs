@@ -35,13 +35,13 @@ mod unread;
 mod vocabulary;
 mod wrapper;
 
-use super::Shape;
 use super::decode::EventSink;
 use super::event::{
     CallSource, Delta, Event, Finish, FrameExtras, Logprobs, Reason, TokenLogprob, ToolEntry,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
+use super::{PROMPT_TEXT, Shape};
 use crate::json::Text;
 use emitter::{PieceEmitter, Waiting};
 pub use facts::{Effort, TemplateFacts};
@@ -248,10 +248,23 @@ impl Parsing {
         self.found.engine_sent_reasoning
     }
 
-    /// Returns what the answer shows of the model's chat template.
+    /// Returns what the answer shows of the model's chat template, and its prompt if the engine has returned it.
     pub(super) fn template(&self) -> TemplateFacts {
         let opened = self.found.opened;
-        opened.map_or(TemplateFacts::UNKNOWN, |opened| self.script.shown(opened))
+        let by_text = opened.map(|opened| self.script.shown(opened));
+        let found = self.found.by_prompt;
+        found.or(by_text.unwrap_or(TemplateFacts::UNKNOWN))
+    }
+
+    /// Reads the prompt that samewire has requested, which is not passed on.
+    fn take_prompt(&mut self, extras: &mut FrameExtras<'_>) {
+        for fields in [&mut extras.chunk_extensions, &mut extras.chunk] {
+            let prompt = fields.iter().find(|(key, _)| *key == PROMPT_TEXT);
+            if let Some(prompt) = prompt.and_then(|(_, prompt)| Text::of(prompt)) {
+                self.found.by_prompt = self.script.shown_by_prompt(&prompt.decoded());
+            }
+        }
+        extras.chunk.take(PROMPT_TEXT);
     }
 
     /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
@@ -285,10 +298,13 @@ impl Parsing {
         &mut self,
         choice: u32,
         delta: Delta<'_>,
-        extras: FrameExtras<'a>,
+        mut extras: FrameExtras<'a>,
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let at = choice as usize;
+        if self.script.wants_prompt() {
+            self.take_prompt(&mut extras);
+        }
         let mut extras = match &delta {
             Delta::Role | Delta::Bare | Delta::Finish(_) => extras,
             _ => self.end_item(at, extras, to),

@@ -57,6 +57,8 @@ pub struct EngineFacts {
     pub leaves_calls: bool,
     /// True if an effort switches thinking on.
     pub effort_thinks: bool,
+    /// True if the engine returns the prompt with an answer on request, and has rendered none by itself.
+    pub shows_prompt: bool,
     /// Families for which the engine refuses `skip_special_tokens: false`, by their first names; it accepts the field for all
     /// others. `None` if it may not know the field.
     pub refuses_special: Option<&'static [&'static str]>,
@@ -101,8 +103,12 @@ pub struct TextFormat {
     unopened: bool,
     /// True if only the model's name suggests that the template opens the block.
     assumed: bool,
-    /// Block that templates of the model's family open; `None` if answers cannot show whether this one does.
-    named: Option<NamedBlock>,
+    /// Reasoning switch of the request.
+    switch: Option<bool>,
+    /// Tags of the block that templates of the model's family open; `None` if answers cannot show whether this one does.
+    named: Option<&'static Tags>,
+    /// True if the engine is to return the prompt with the answer.
+    wants_prompt: bool,
     /// True if the tags are those of the family, not of the configuration.
     is_family_think: bool,
     /// Start and end marker of the answer; empty if the family has none.
@@ -191,13 +197,8 @@ impl TextFormat {
         };
         let effort = (offer.effort.is_some() && engine.effort_thinks).then_some(true);
         let switch = offer.thinks.or(effort);
-        let block = Block::of(
-            engine.template.end(switch, offer.effort),
-            &family.think,
-            opening,
-            offer.thinks,
-            auto,
-        );
+        let end = engine.template.end(switch, offer.effort);
+        let block = Block::of(end, &family.think, opening, offer.thinks, auto);
         // Where only the prompt or the model's name tells, the engine may parse reasoning itself, or hold the text to a
         // format from the first token on.
         let tells = engine.tells_reasoning || auto && engine.hides_reasoning;
@@ -205,7 +206,9 @@ impl TextFormat {
         let sure = is_free || !auto && block.is_guess;
         let think = think(&options.think, block.tags, sure && block.is_open);
         let is_family_think = options.think.mode == ThinkMode::Off;
-        let named = NamedBlock::of(opening, offer, switch, &family.think);
+        // A part of a text may lack its tags.
+        let may_show = opening.opens(offer.thinks) && !offer.is_part;
+        let is_asked = engine.shows_prompt && end == PromptEnd::Unknown && offer.effort.is_none();
         Some(Self {
             harmony: false,
             messages: family.messages.filter(|_| is_family_think),
@@ -213,7 +216,9 @@ impl TextFormat {
             firsts: first_bytes(&think, family.turns, &calls),
             think,
             assumed: auto && block.is_guess && is_family_think,
-            named: named.filter(|_| auto && is_free && is_family_think),
+            switch,
+            named: (may_show && auto && is_free && is_family_think).then_some(&family.think),
+            wants_prompt: is_asked && !tells && is_family_think,
             is_family_think,
             unopened: block.may_be_open,
             answer: family.answer,
@@ -315,10 +320,19 @@ impl TextFormat {
 
     /// Returns what an answer shows of its template. `opened`: the template had opened the block of reasoning.
     pub(super) fn shown(&self, opened: bool) -> TemplateFacts {
-        self.named
-            .map_or(TemplateFacts::UNKNOWN, |NamedBlock { switch, tags }| {
-                TemplateFacts::UNKNOWN.with_answer(switch, opened.then_some(tags))
-            })
+        self.named.map_or(TemplateFacts::UNKNOWN, |tags| {
+            TemplateFacts::UNKNOWN.with_answer(self.switch, opened.then_some(tags))
+        })
+    }
+
+    /// Returns true if the engine is to return the prompt with the answer, since nothing else shows how it ends.
+    pub fn wants_prompt(&self) -> bool {
+        self.wants_prompt
+    }
+
+    /// Returns what the prompt of the answer shows of its template.
+    pub(super) fn shown_by_prompt(&self, prompt: &str) -> TemplateFacts {
+        TemplateFacts::UNKNOWN.with_prompt(self.switch, prompt)
     }
 
     /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
@@ -430,27 +444,6 @@ fn first_bytes(
         .with(calls.iter().flat_map(|format| format.beginnings()))
         // Code may quote calls.
         .with((!calls.is_empty()).then_some("`"))
-}
-
-/// Block of reasoning that templates of a family open.
-#[derive(Clone, Copy, Debug)]
-struct NamedBlock {
-    /// Reasoning switch of the request.
-    switch: Option<bool>,
-    tags: &'static Tags,
-}
-
-impl NamedBlock {
-    /// Returns the block, if an answer can show that it is open or not. A part of a text may lack its tags.
-    fn of(
-        opening: BlockOpening,
-        offer: OutputConstraints<'_>,
-        switch: Option<bool>,
-        tags: &'static Tags,
-    ) -> Option<Self> {
-        let may_show = opening.opens(offer.thinks) && !offer.is_part;
-        may_show.then_some(Self { switch, tags })
-    }
 }
 
 /// Block of reasoning in which an answer may begin, because the chat template has opened it.
