@@ -27,10 +27,10 @@ class Start:
 
 
 STARTS = (
-    Start("without its parsers", ("--bare",), LEFT, 'wire = { parser = "qwen3" }'),
-    Start("without its parsers, and with a template that opens <think>", ("--bare",), LEFT, 'wire = { parser = "qwen3" }', opened=True),
+    Start("without its parsers", ("--bare",), LEFT),
+    Start("without its parsers, and with a template that opens <think>", ("--bare",), LEFT, opened=True),
     Start("with a template that opens <think>", opened=True),
-    Start("with another family's template", ("--chat-template", "chatml"), LEFT, 'wire = { parser = "qwen3" }'),
+    Start("with another family's template", ("--chat-template", "chatml"), LEFT),
     Start("with thinking off by default", ("--no-thinking",)),
     Start("with 256 tokens of context", ("--context", "256"), ("context-size",)),
     Start("with one slot", ("--slots", "1"), ("two-choices",)),

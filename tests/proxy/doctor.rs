@@ -215,7 +215,7 @@ async fn the_configuration_at_the_end_is_one() {
     );
     let config = report["advice"]["config"].as_str().unwrap();
     assert!(
-        config.contains("wire = { parser = \"qwen3\", system_messages = \"merge\" }"),
+        config.contains("wire = { system_messages = \"merge\" }"),
         "{config}"
     );
     let file = folder.file("samewire.toml", config);

@@ -11,7 +11,7 @@ mod tools;
 mod usage;
 
 use super::check::Check;
-use super::outcome::{Judged, Outcome, quoted};
+use super::outcome::{Judged, Outcome};
 use super::seen::Seen;
 use crate::conform::Answer;
 use crate::visible;
@@ -59,11 +59,6 @@ fn parser_flags(seen: &Seen, reasoning: bool, calls: bool) -> Option<String> {
     });
     let mut told = told.filter_map(|(flag, name)| Some(format!("{flag} {}", name?)));
     (!told.any(|on| on == flags)).then_some(flags)
-}
-
-/// Returns the value of samewire's option `parser` for the model.
-fn parser(seen: &Seen) -> String {
-    quoted(unparsed(seen).family())
 }
 
 /// Returns the end of a text.

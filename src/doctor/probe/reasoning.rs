@@ -1,6 +1,6 @@
 //! Checks of reasoning: its name, its place, and whether a parser is on.
 
-use super::{parser, parser_flags, require, unparsed};
+use super::{parser_flags, require, unparsed};
 use crate::doctor::chat::Chat;
 use crate::doctor::check::{Check, Topic, checks};
 use crate::doctor::outcome::{Judged, Outcome, Table, quoted};
@@ -14,7 +14,7 @@ pub(super) const CHECKS: &[Check] = checks! { Reasoning:
     "reasoning-parser", Whole, ["every client: users see the model's thoughts as its answer, and histories keep them"],
         mends "splits reasoning from the text" => tags;
     "reasoning-only", Whole, ["every client: the answer is empty"],
-        mends "makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it with `parser`"
+        mends "makes such reasoning the answer with the option `promote_reasoning`, and reads the calls in it"
             => only;
     "reasoning-only-stream", Stream, ["every client that streams: the answer is empty"]
             => |seen| all_reasoning(seen, Question::Stream, "A stream");
@@ -101,7 +101,6 @@ fn tags(seen: &Seen) -> Judged {
         let says = "Reasoning is left in the text: the engine runs without a parser of reasoning for this model.";
         let outcome =
             Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, true, false));
-        let outcome = outcome.with(Table::Wire, "parser", parser(seen));
         let begins = chats
             .iter()
             .any(|chat| TAGS.iter().any(|(start, _)| chat.content.contains(start)));
@@ -151,10 +150,5 @@ fn all_reasoning(seen: &Seen, question: Question, kind: &str) -> Judged {
 
 fn only(seen: &Seen) -> Judged {
     let outcome = all_reasoning(seen, Question::Whole, "A whole answer")?;
-    // Without `parser` a call that was filed with the reasoning would be text.
-    Ok(outcome.with(Table::Wire, "promote_reasoning", "true").with(
-        Table::Wire,
-        "parser",
-        parser(seen),
-    ))
+    Ok(outcome.with(Table::Wire, "promote_reasoning", "true"))
 }

@@ -1,6 +1,6 @@
 //! Checks of tool calls: accepted, parsed, well formed, forced, parallel, the same in streams and whole.
 
-use super::{AGENTS, SDKS, parser, parser_flags, refusal, require};
+use super::{AGENTS, SDKS, parser_flags, refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Call, Chat, error, usage};
 use crate::doctor::check::{Check, Topic, checks};
@@ -111,11 +111,7 @@ fn accepted(seen: &Seen) -> Judged {
         );
         let by_parser = error(answer).is_some_and(wants_parser);
         return Ok(match by_parser {
-            true => outcome.with_flag(parser_flags(seen, false, true)).with(
-                Table::Wire,
-                "parser",
-                parser(seen),
-            ),
+            true => outcome.with_flag(parser_flags(seen, false, true)),
             false => outcome,
         });
     }
@@ -137,9 +133,7 @@ fn parsed(seen: &Seen) -> Judged {
         |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_call(&chat.content) && !chat.is_cut();
     if let Some((_, chat)) = chats.iter().find(raw) {
         let says = "A call is left in the text: the engine runs without the parser of calls for this model.";
-        return Ok(Outcome::broken(says, &chat.content)
-            .with_flag(parser_flags(seen, false, true))
-            .with(Table::Wire, "parser", parser(seen)));
+        return Ok(Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, false, true)));
     }
     require(
         chats.iter().any(|(_, chat)| !chat.calls.is_empty()),
@@ -398,8 +392,7 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
 fn misplaced(seen: &Seen, answer: &Answer, chat: &Chat, kind: &str) -> Option<Outcome> {
     if has_call(&chat.content) {
         let outcome = Outcome::broken(format!("{kind} bring it within the text."), &chat.content);
-        let outcome = outcome.with_flag(parser_flags(seen, false, true));
-        return Some(outcome.with(Table::Wire, "parser", parser(seen)));
+        return Some(outcome.with_flag(parser_flags(seen, false, true)));
     }
     // In a stream reasoning has been sent before anybody knows that nothing follows.
     if answer.whole.is_object() && has_call(&chat.reasoning) {
@@ -408,8 +401,7 @@ fn misplaced(seen: &Seen, answer: &Answer, chat: &Chat, kind: &str) -> Option<Ou
             &chat.reasoning,
         );
         let outcome = outcome.with_flag(parser_flags(seen, true, false));
-        let outcome = outcome.with(Table::Wire, "promote_reasoning", "true");
-        return Some(outcome.with(Table::Wire, "parser", parser(seen)));
+        return Some(outcome.with(Table::Wire, "promote_reasoning", "true"));
     }
     None
 }
