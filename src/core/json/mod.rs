@@ -216,6 +216,9 @@ impl<'a> Text<'a> {
     pub(crate) fn skip_characters(&self, from: usize) -> Self {
         let mut rest = self.body;
         for _ in 0..from {
+            if rest.is_empty() {
+                break;
+            }
             let length = match rest.as_bytes().first() {
                 Some(b'\\') if self.spelling == Spelling::Json => unescape(rest).1,
                 _ => rest.chars().next().map_or(0, char::len_utf8),

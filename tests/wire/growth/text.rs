@@ -164,6 +164,7 @@ fn tags_in_values() {
             "</parameter></function></tool_call ",
         ),
         text("keys in text", "<parameter=other> here "),
+        text("pieces that begin like arguments", "{\n"),
         text(
             "beginnings of calls in text",
             "<function=f>\n<parameter=text>\n",
