@@ -48,7 +48,7 @@ pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
 /// Request field that makes an engine return the prompt with the answer.
 pub(crate) const RETURN_PROMPT_TEXT: &str = "return_prompt_text";
 /// Upper limit in bytes for a request whose prompt samewire has returned: it comes in one event.
-pub(crate) const MOST_FOR_PROMPT: usize = 64 << 10;
+pub(crate) const MOST_FOR_PROMPT: usize = 256 << 10;
 
 /// Engine-specific request fields that constrain the output to a format.
 const CONSTRAINTS: [&str; 8] = [

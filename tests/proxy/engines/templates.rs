@@ -303,22 +303,26 @@ async fn facts_outlast_a_failure_of_the_engine() {
 }
 
 /// An engine that renders no prompt by itself may return one with an answer: that is requested, kept from the client, and
-/// counts for the next answers.
+/// counts for this answer alone.
 #[tokio::test]
-async fn a_prompt_that_comes_with_an_answer_is_read() {
+async fn a_prompt_that_comes_with_an_answer_tells_how_it_begins() {
     let engine = Engine::answering(|attempt| {
-        let prompt = match attempt.json()["return_prompt_text"].is_boolean() {
-            true => r#""prompt_text":"assistant\n<think>\n","#,
-            false => "",
+        let body = attempt.json();
+        let (end, text) = match body["chat_template_kwargs"]["enable_thinking"] == false {
+            true => ("</think>", "Hi"),
+            false => ("<think>", "I look.</think>Hi"),
+        };
+        let prompt = match body["return_prompt_text"] == true {
+            true => format!(r#""prompt_text":"assistant\n{end}\n","#),
+            false => String::new(),
         };
         let first = r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]"#;
+        let head = r#""id":"chatcmpl-1","created":1,"model":"m""#;
         Script::stream()
-            .ev(&format!(
-                r#"{{"id":"chatcmpl-1","created":1,"model":"m",{prompt}{first}}}"#
-            ))
-            .text("I look.</think>Hi")
+            .ev(&format!("{{{head},{prompt}{first}}}"))
+            .text(text)
             .finish("stop")
-            .usage(3, 9)
+            .ev(&format!(r#"{{{head},{prompt}"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":9}}}}"#))
             .done()
             .end()
     })
@@ -327,31 +331,34 @@ async fn a_prompt_that_comes_with_an_answer_is_read() {
     let world = World::start_as(engine, "vllm", Setup::new().set("unknown_fields=pass")).await;
     world.samewire.admin_becomes("/readyz", 200).await;
     assert_eq!(probes(&world, "/tokenize").len(), 1, "it has failed");
-    let on = r#","chat_template_kwargs":{"enable_thinking":true}"#;
-    for (more, requested, expected) in [
-        ("", true, expected(&[], &["I look.</think>", "Hi"])),
-        ("", false, expected(&["I look."], &["Hi"])),
-        (on, true, expected(&[], &["I look.</think>", "Hi"])),
-        (on, false, expected(&["I look."], &["Hi"])),
-    ] {
-        assert_eq!(world.stream(more).await.text(), expected);
-        let sent = world.engine.attempts().last().unwrap().json();
-        assert_eq!(sent["return_prompt_text"] == true, requested, "{sent}");
-    }
-    let long = format!(r#","user":"{}""#, "u".repeat(64 << 10));
+    let thoughtful = expected(&["I look."], &["Hi"]);
     let off = r#","chat_template_kwargs":{"enable_thinking":false}"#;
-    world.stream(&format!("{long}{off}")).await;
-    let sent = world.engine.attempts().last().unwrap().json();
-    assert!(
-        sent["return_prompt_text"].is_null(),
-        "the prompt is too long"
-    );
+    for (more, expected) in [
+        ("", &thoughtful),
+        (off, &expected(&[], &["Hi"])),
+        ("", &thoughtful),
+    ] {
+        assert_eq!(world.stream(more).await.text(), *expected);
+        let sent = world.engine.attempts().last().unwrap().json();
+        assert_eq!(sent["return_prompt_text"], true);
+    }
+    let usage = world
+        .stream(r#","stream_options":{"include_usage":true}"#)
+        .await;
+    assert!(!usage.text().contains("prompt_text"), "{}", usage.text());
     let own = world.stream(r#","return_prompt_text":true"#).await;
     assert!(
         own.text().contains(r#""prompt_text":"assistant"#),
         "{}",
         own.text()
     );
-    assert_eq!(templates(&world).await[0]["from"], "answers");
+    world
+        .stream(&format!(r#","user":"{}""#, "u".repeat(256 << 10)))
+        .await;
+    let sent = world.engine.attempts().last().unwrap().json();
+    assert!(
+        sent["return_prompt_text"].is_null(),
+        "the prompt is too long"
+    );
     world.end().await;
 }

@@ -82,7 +82,7 @@ pub(super) enum PromptEnd {
 
 impl PromptEnd {
     /// Reads the end of a prompt; it is unknown if the prompt is empty.
-    fn of(prompt: &str) -> Self {
+    pub(super) fn of(prompt: &str) -> Self {
         let prompt = suffix::removed(prompt.trim_end());
         if prompt.is_empty() {
             return Self::Unknown;

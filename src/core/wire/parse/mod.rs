@@ -248,20 +248,23 @@ impl Parsing {
         self.found.engine_sent_reasoning
     }
 
-    /// Returns what the answer shows of the model's chat template, and its prompt if the engine has returned it.
+    /// Returns what the answer shows of the model's chat template.
     pub(super) fn template(&self) -> TemplateFacts {
         let opened = self.found.opened;
-        let by_text = opened.map(|opened| self.script.shown(opened));
-        let found = self.found.by_prompt;
-        found.or(by_text.unwrap_or(TemplateFacts::UNKNOWN))
+        opened.map_or(TemplateFacts::UNKNOWN, |opened| self.script.shown(opened))
     }
 
-    /// Reads the prompt that samewire has requested, which is not passed on.
+    /// Reads the prompt that samewire has requested, which comes before the text and is not passed on.
     fn take_prompt(&mut self, extras: &mut FrameExtras<'_>) {
+        if !self.script.wants_prompt() {
+            return;
+        }
         for fields in [&mut extras.chunk_extensions, &mut extras.chunk] {
             let prompt = fields.iter().find(|(key, _)| *key == PROMPT_TEXT);
-            if let Some(prompt) = prompt.and_then(|(_, prompt)| Text::of(prompt)) {
-                self.found.by_prompt = self.script.shown_by_prompt(&prompt.decoded());
+            if let Some(prompt) = prompt.and_then(|(_, prompt)| Text::of(prompt))
+                && self.choices.is_empty()
+            {
+                self.script = Arc::new(self.script.with_prompt(&prompt.decoded()));
             }
         }
         extras.chunk.take(PROMPT_TEXT);
@@ -269,7 +272,10 @@ impl Parsing {
 
     /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
     /// choice.
-    pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn EventSink) {
+    pub(super) fn event(&mut self, mut event: Event<'_>, to: &mut dyn EventSink) {
+        if let Event::Usage { extras, .. } = &mut event {
+            self.take_prompt(extras);
+        }
         match event {
             Event::End => self.end(true, to),
             Event::Fail(_) => self.end(false, to),
@@ -302,9 +308,7 @@ impl Parsing {
         to: &mut dyn EventSink,
     ) -> FrameExtras<'a> {
         let at = choice as usize;
-        if self.script.wants_prompt() {
-            self.take_prompt(&mut extras);
-        }
+        self.take_prompt(&mut extras);
         let mut extras = match &delta {
             Delta::Role | Delta::Bare | Delta::Finish(_) => extras,
             _ => self.end_item(at, extras, to),

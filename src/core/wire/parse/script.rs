@@ -107,8 +107,8 @@ pub struct TextFormat {
     switch: Option<bool>,
     /// Tags of the block that templates of the model's family open; `None` if answers cannot show whether this one does.
     named: Option<&'static Tags>,
-    /// True if the engine is to return the prompt with the answer.
-    wants_prompt: bool,
+    /// What decides with the prompt of the answer, which the engine is to return; `None` if it is not needed.
+    by_prompt: Option<Arc<BlockInputs>>,
     /// True if the tags are those of the family, not of the configuration.
     is_family_think: bool,
     /// Start and end marker of the answer; empty if the family has none.
@@ -197,41 +197,41 @@ impl TextFormat {
         };
         let effort = (offer.effort.is_some() && engine.effort_thinks).then_some(true);
         let switch = offer.thinks.or(effort);
-        let end = engine.template.end(switch, offer.effort);
-        let block = Block::of(end, &family.think, opening, offer.thinks, auto);
         // Where only the prompt or the model's name tells, the engine may parse reasoning itself, or hold the text to a
         // format from the first token on.
         let tells = engine.tells_reasoning || auto && engine.hides_reasoning;
         let is_free = !tells && !offer.constrained && !offer.required;
-        let sure = is_free || !auto && block.is_guess;
-        let think = think(&options.think, block.tags, sure && block.is_open);
         let is_family_think = options.think.mode == ThinkMode::Off;
         // A part of a text may lack its tags.
         let may_show = opening.opens(offer.thinks) && !offer.is_part;
-        let is_asked = engine.shows_prompt && end == PromptEnd::Unknown && offer.effort.is_none();
-        Some(Self {
-            harmony: false,
+        let inputs = Arc::new(BlockInputs {
+            option: options.think.clone(),
+            tags: &family.think,
+            opening,
+            thinks: offer.thinks,
+            auto,
+            is_free,
+        });
+        let wants_prompt = engine.shows_prompt && !tells && is_family_think;
+        let mut format = Self {
             messages: family.messages.filter(|_| is_family_think),
-            vocabulary: None,
-            firsts: first_bytes(&think, family.turns, &calls),
-            think,
-            assumed: auto && block.is_guess && is_family_think,
             switch,
             named: (may_show && auto && is_free && is_family_think).then_some(&family.think),
-            wants_prompt: is_asked && !tells && is_family_think,
+            by_prompt: wants_prompt.then(|| Arc::clone(&inputs)),
             is_family_think,
-            unopened: block.may_be_open,
             answer: family.answer,
             refused_family: left(family).filter(|_| !calls.is_empty()),
             turns: family.turns,
-            tags: *block.tags,
             is_suffixed: of_calls.suffixed || family.suffixed,
             calls,
             tools,
             repair: options.repair_arguments,
             special,
             guessed_family: auto.then_some(family),
-        })
+            ..Self::default()
+        };
+        inputs.decide(engine.template.end(switch, offer.effort), &mut format);
+        Some(format)
     }
 
     /// Returns true if a text is content without being parsed: it has not even the first byte of a marker. `begins`: it is
@@ -325,14 +325,18 @@ impl TextFormat {
         })
     }
 
-    /// Returns true if the engine is to return the prompt with the answer, since nothing else shows how it ends.
+    /// Returns true if the engine is to return the prompt with the answer, since it renders none by itself.
     pub fn wants_prompt(&self) -> bool {
-        self.wants_prompt
+        self.by_prompt.is_some()
     }
 
-    /// Returns what the prompt of the answer shows of its template.
-    pub(super) fn shown_by_prompt(&self, prompt: &str) -> TemplateFacts {
-        TemplateFacts::UNKNOWN.with_prompt(self.switch, prompt)
+    /// Returns the description for an answer to this prompt.
+    pub(super) fn with_prompt(&self, prompt: &str) -> Self {
+        let mut format = self.clone();
+        if let Some(inputs) = &self.by_prompt {
+            inputs.decide(PromptEnd::of(prompt), &mut format);
+        }
+        format
     }
 
     /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
@@ -444,6 +448,33 @@ fn first_bytes(
         .with(calls.iter().flat_map(|format| format.beginnings()))
         // Code may quote calls.
         .with((!calls.is_empty()).then_some("`"))
+}
+
+/// Facts that decide, with the end of the prompt, if an answer begins inside reasoning.
+#[derive(Debug)]
+struct BlockInputs {
+    option: options::Think,
+    tags: &'static Tags,
+    opening: BlockOpening,
+    /// Reasoning switch of the request.
+    thinks: Option<bool>,
+    /// True if the family is that of the model's name.
+    auto: bool,
+    /// True if the engine leaves reasoning in the text, and does not hold it to a format.
+    is_free: bool,
+}
+
+impl BlockInputs {
+    /// Describes the beginning of an answer to a prompt with this end.
+    fn decide(&self, end: PromptEnd, format: &mut TextFormat) {
+        let block = Block::of(end, self.tags, self.opening, self.thinks, self.auto);
+        let sure = self.is_free || !self.auto && block.is_guess;
+        format.think = think(&self.option, block.tags, sure && block.is_open);
+        format.assumed = self.auto && block.is_guess && format.is_family_think;
+        format.unopened = block.may_be_open;
+        format.tags = *block.tags;
+        format.firsts = first_bytes(&format.think, format.turns, &format.calls);
+    }
 }
 
 /// Block of reasoning in which an answer may begin, because the chat template has opened it.

@@ -3,7 +3,6 @@
 //! Takes: what the parsers recognised. Gives: a message and the engine's flags. Remembers: the kinds that were seen.
 //! Never: text of an answer.
 
-use super::facts::TemplateFacts;
 use super::family::{BlockOpening, Family};
 use super::names;
 
@@ -17,8 +16,6 @@ pub(super) struct UnparsedKinds {
     pub(super) engine_sent_reasoning: bool,
     /// True if the template had opened a block of reasoning, false if not; `None` if the answer does not show it.
     pub(super) opened: Option<bool>,
-    /// Facts that the prompt shows which the engine has returned.
-    pub(super) by_prompt: TemplateFacts,
 }
 
 /// Unparsed output found in an answer although no parser was configured. Logged once per family, so that operators
