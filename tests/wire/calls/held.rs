@@ -202,6 +202,29 @@ fn repaired_arguments_make_a_call() {
     }
 }
 
+/// A cut within a mark leaves the call open, whatever the engine says of its end.
+#[test]
+fn a_call_that_is_cut_within_a_mark_is_not_finished() {
+    let m3 = |inner: &str| {
+        let marks = format!("<tool_call>@<invoke name=\"f\">@<number>7@</number>{inner}");
+        format!("@{marks}").replace('@', "]<]minimax[>[")
+    };
+    let coder = "<tool_call>\n<function=f>\n<parameter=number>\n7\n</para".to_owned();
+    for (parser, text) in [
+        ("qwen3_coder", coder),
+        ("minimax_m3", m3("@<te")),
+        ("minimax_m3", m3("@a@</te")),
+    ] {
+        let found = parsed(parser, &text, "stop");
+        let expected = vec![("f".to_owned(), "{\"number\": 7".to_owned())];
+        assert_eq!(
+            (found.calls, found.finish.as_str()),
+            (expected, "length"),
+            "{text}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(crate::seeded::seeded(1_500))]
 

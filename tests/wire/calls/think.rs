@@ -444,6 +444,13 @@ fn a_mark_that_is_named() {
         ),
         (
             "qwen3",
+            format!("<think>not `{f}` or ```{f}```, but</think>{f}"),
+            &*format!("not `{f}` or ```{f}```, but"),
+            "",
+            1,
+        ),
+        (
+            "qwen3",
             format!("<think>a <tool_call></think>{f}"),
             "a <tool_call>",
             "",

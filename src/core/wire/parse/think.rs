@@ -13,6 +13,7 @@
 //! reasoning.
 
 use super::calls::Starts;
+use super::calls::code::Code;
 use super::held::Held;
 use super::marker::{MarkerMatch, Markers, match_start};
 use super::{Emit, Piece, TextRoute, WholeText};
@@ -80,6 +81,8 @@ pub(super) struct Think {
     is_guess: bool,
     /// True while the text has no tag, and templates of the model's family open the block.
     lacks_tags: bool,
+    /// Code in the reasoning so far, which may quote calls.
+    code: Code,
     state: ThinkState,
     held: Held,
 }
@@ -140,6 +143,7 @@ impl Think {
             may_lack_start: unopened,
             is_guess: false,
             lacks_tags: false,
+            code: Code::default(),
             state,
             held: Held::default(),
         })
@@ -238,7 +242,9 @@ impl Think {
     /// Returns how a text without any possible marker passes this parser; `None` if it has to be parsed.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let (route, marks) = match self.state {
-            ThinkState::Inside { .. } if !self.trim => (TextRoute::Reasoning, Some(&self.ends)),
+            ThinkState::Inside { .. } if !self.trim && self.code.passes(text) => {
+                (TextRoute::Reasoning, Some(&self.ends))
+            }
             ThinkState::After { blank: false } if self.mode == ThinkMode::Anywhere => {
                 (TextRoute::Content, Some(&self.starts))
             }
@@ -258,7 +264,7 @@ impl Think {
             && match_start(begun, &self.start_tags) == MarkerMatch::Nowhere;
         match self.mode {
             ThinkMode::Auto if begins => Some(TextRoute::Content),
-            ThinkMode::Forced if begins && !self.trim => {
+            ThinkMode::Forced if begins && !self.trim && self.code.passes(text) => {
                 let ends = self.ends.find(text) != MarkerMatch::Nowhere;
                 (!ends).then_some(TextRoute::Reasoning)
             }
@@ -421,12 +427,16 @@ impl Think {
     /// Finds the first marker in the text that ends a block. A marker whose call is still undecided counts as a
     /// partial match.
     fn end_in(&self, text: &str, last: bool) -> MarkerMatch {
-        let mut from = 0;
+        let (mut from, mut code) = (0, self.code);
         loop {
             let rest = text.get(from..).unwrap_or("");
             match self.ends.find(rest) {
                 MarkerMatch::At { at, marker } => {
-                    let is_end = self.is_end(rest.get(at..).unwrap_or(""), marker, last);
+                    code.read(rest.get(..at).unwrap_or(""));
+                    let is_end = match code.is_open() && self.is_call(marker) {
+                        true => Some(false),
+                        false => self.is_end(rest.get(at..).unwrap_or(""), marker, last),
+                    };
                     match is_end {
                         Some(true) => {
                             return MarkerMatch::At {
@@ -434,7 +444,11 @@ impl Think {
                                 marker,
                             };
                         }
-                        Some(false) => from += at + self.ends.len(marker),
+                        Some(false) => {
+                            let length = at + self.ends.len(marker);
+                            code.read(rest.get(at..length).unwrap_or(""));
+                            from += length;
+                        }
                         None => return MarkerMatch::Partial(from + at),
                     }
                 }
@@ -444,16 +458,20 @@ impl Think {
         }
     }
 
+    fn is_call(&self, marker: usize) -> bool {
+        (END_TAGS..END_TAGS + self.calls.len()).contains(&marker)
+    }
+
     /// Decides if the marker at the beginning of `text` ends a block; `None` if more text is needed. A call counts
     /// only if it is recognised before the next end tag: else the model mentions it inside its reasoning.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
         if marker < END_TAGS {
             return Some(marker == 0 || self.tag == PLAIN_TAG);
         }
-        let start = marker - END_TAGS;
-        if start >= self.calls.len() {
+        if !self.is_call(marker) {
             return Some(true);
         }
+        let start = marker - END_TAGS;
         let is_call = self.calls.begins(text, start, last);
         if is_call == Some(false) || self.ends.len(0) == 0 {
             return is_call;
@@ -500,6 +518,7 @@ impl Think {
         self.note_tags(said, emit);
         if !said.is_empty() {
             self.state = ThinkState::Inside { blank: false };
+            self.code.read(said);
             emit(Piece::Reasoning(said));
         }
         // Trailing white space stays buffered while it may turn out to be before the end tag.

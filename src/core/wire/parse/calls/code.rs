@@ -7,7 +7,7 @@ const FENCE: usize = 3;
 
 /// Code that is open at the end of the text so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Code {
+pub(in super::super) struct Code {
     /// Number of backticks that close the open code; 0 if none is open.
     open: usize,
     /// Number of backticks at the end of the text.
@@ -18,13 +18,13 @@ pub(super) struct Code {
 
 impl Code {
     /// Returns true if a text changes nothing.
-    pub(super) fn passes(self, text: &str) -> bool {
+    pub(in super::super) fn passes(self, text: &str) -> bool {
         let ends_with_line = self.open > 0 && self.in_line;
         self.run == 0 && !ends_with_line && memchr::memchr(b'`', text.as_bytes()).is_none()
     }
 
     /// Reads the next text.
-    pub(super) fn read(&mut self, text: &str) {
+    pub(in super::super) fn read(&mut self, text: &str) {
         if self.passes(text) {
             return;
         }
@@ -43,7 +43,7 @@ impl Code {
     }
 
     /// Returns true if what follows is code.
-    pub(super) fn is_open(mut self) -> bool {
+    pub(in super::super) fn is_open(mut self) -> bool {
         self.end_run();
         self.open > 0
     }

@@ -332,7 +332,10 @@ impl JsonGrammar {
                 Ok(blank + 1)
             }
             Some(']') if self.listed => Ok(blank + 1),
-            Some('{') if !self.listed && !self.form.end.is_empty() => {
+            Some('{')
+                if !self.listed
+                    && (!self.form.end.is_empty() || !self.form.separators.is_empty()) =>
+            {
                 self.state = JsonState::Object;
                 Ok(blank)
             }

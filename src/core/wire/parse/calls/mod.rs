@@ -11,7 +11,7 @@
 //! until it is certain of a call; until then its text can still become content, and does so if the text ends. A call
 //! whose arguments the model writes as JSON is held until they end ([`section`]).
 
-mod code;
+pub(super) mod code;
 pub(super) mod format;
 mod json;
 mod literal;

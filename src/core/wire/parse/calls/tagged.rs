@@ -341,6 +341,10 @@ impl TaggedGrammar {
         }
         if last {
             // The text ends inside the value: its beginning is emitted, and the JSON stays incomplete.
+            // A whole value does not end in half a marker.
+            let whole = value.end.before_cut_marker(said);
+            let is_whole = !value.text && json_of(whole, types).is_some();
+            let said = if is_whole { whole } else { said };
             emit(Piece::Arguments(&match self.form.xml {
                 true if types.is_text() => format!("\"{}", escaped(&xml_text(said))),
                 true => xml_text(said).into_owned(),
@@ -547,11 +551,28 @@ impl TaggedGrammar {
         emit: Emit<'_>,
     ) -> Result<usize, Step> {
         let TaggedForm {
-            key, end, closes, ..
+            key,
+            end,
+            closes,
+            value,
+            keys,
+            ..
         } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        match match_start(begun, &[&[key.0, end], closes].concat()) {
+        // Models close a value twice at times (ggml-org/llama.cpp#24807).
+        let (stray, after) = match keys {
+            Keys::Elements => (value.1, key.1),
+            Keys::Plain | Keys::Typed { .. } => (value.1, ""),
+        };
+        match match_start(begun, &[&[key.0, end], closes, &[stray]].concat()) {
+            MarkerMatch::At { marker, .. } if marker == 2 + closes.len() => {
+                return match after_marker(begun.get(stray.len()..).unwrap_or(""), after) {
+                    Some(rest) => Ok(text.len() - rest.len()),
+                    None if last => Err(Step::Done(text.len())),
+                    None => Err(Step::More(0)),
+                };
+            }
             MarkerMatch::At { marker: 0, .. } => {
                 match self.key(begun.get(key.0.len()..).unwrap_or(""), last, tools, emit) {
                     Ok(Some(read)) => return Ok(blank + key.0.len() + read),
@@ -581,7 +602,8 @@ impl TaggedGrammar {
                     return Ok(blank + read);
                 }
                 Ok(None) if !last => return Err(Step::More(0)),
-                _ => {}
+                Ok(None) => return Err(Step::Done(text.len())),
+                Err(()) => {}
             },
         }
         self.close_call(emit);

@@ -143,6 +143,14 @@ impl ValueEnd {
         }
     }
 
+    /// Returns the text without a marker that its end cuts, and without the white space before that.
+    pub(super) fn before_cut_marker<'t>(&self, text: &'t str) -> &'t str {
+        match self.markers.find_from(text, 0) {
+            MarkerMatch::Partial(at) => text.get(..at).unwrap_or("").trim_end(),
+            _ => text,
+        }
+    }
+
     fn more(&mut self, text: &str, upto: usize) -> Found {
         if let Some(last) = text.get(..upto).and_then(|read| read.chars().next_back()) {
             self.after_break = last == '\n';
@@ -178,7 +186,7 @@ impl ValueEnd {
             return Some(Meaning::End);
         }
         match marker {
-            CLOSE => self.after_close(&look, rest, call),
+            CLOSE => self.after_close(&look, rest, call, true),
             KEY => {
                 let is_line = before
                     .chars()
@@ -209,12 +217,31 @@ impl ValueEnd {
         }
     }
 
-    /// Returns the meaning of the marker that closes values, after which this text follows.
-    fn after_close(&self, look: &Look, text: &str, call: &Call<'_>) -> Option<Meaning> {
+    /// Returns the meaning of the marker that closes values, after which this text follows. `may_repeat`: the marker may
+    /// come twice.
+    fn after_close(
+        &self,
+        look: &Look,
+        text: &str,
+        call: &Call<'_>,
+        may_repeat: bool,
+    ) -> Option<Meaning> {
+        let form = self.form;
         let TaggedForm {
             key, end, closes, ..
-        } = *self.form;
-        let is_end = match look.next(text, &[&[key.0, end], closes].concat())? {
+        } = *form;
+        let close = 2 + closes.len();
+        let again = match form.keys {
+            Keys::Elements => "",
+            Keys::Plain | Keys::Typed { .. } => form.value.1,
+        };
+        let is_end = match look.next(text, &[&[key.0, end], closes, &[again]].concat())? {
+            Next::Marker(mark, rest) if mark == close => {
+                return match may_repeat && self.keys == 0 {
+                    true => self.after_close(look, rest, call, false),
+                    false => Some(Meaning::ClosesKey),
+                };
+            }
             Next::Marker(0, rest) if self.keys > 0 => look
                 .key(rest)?
                 .is_some_and(|(key, _)| call.tools.may_have(call.name, key)),
