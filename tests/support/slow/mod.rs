@@ -26,6 +26,7 @@ mod machine;
 pub mod random;
 mod repair;
 mod sse;
+pub mod text;
 
 use std::collections::BTreeMap;
 use std::fmt;

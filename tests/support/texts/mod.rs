@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 pub mod answers;
+pub mod mixed;
 pub mod written;
 
 use crate::cases::{Case, Cut};

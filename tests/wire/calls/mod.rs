@@ -11,7 +11,7 @@ mod untouched;
 
 use crate::cases::Case;
 use crate::texts::written::{Call, FORMATS, is_message, stands_alone, turn, written};
-use crate::texts::{AnswerParts, answers, cut, meant, opened, said, stream, whole};
+use crate::texts::{AnswerParts, answers, cut, meant, mixed, opened, said, stream, whole};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -102,6 +102,11 @@ proptest! {
     #[test]
     fn answers_come_out_as_they_were_written(answer in answers::written()) {
         prop_assert_eq!(answers::check(&answer), Ok(()));
+    }
+
+    #[test]
+    fn texts_come_out_as_the_slow_reader_reads_them(text in mixed::mixed()) {
+        prop_assert_eq!(mixed::check(&text), Ok(()));
     }
 
     #[test]
