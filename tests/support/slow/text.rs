@@ -27,11 +27,11 @@ pub enum Arguments {
     Open(String),
 }
 
-/// Call at the beginning of a text, and the text behind it.
+/// Call at the beginning of a text, and the text after it.
 struct Call<'t> {
     name: String,
     arguments: Arguments,
-    behind: &'t str,
+    after: &'t str,
 }
 
 const TURN: &str = "<|im_end|>";
@@ -44,18 +44,18 @@ const ENDS: [&str; 5] = ["</parameter>", "</function>", "</tool_call>", END, TUR
 pub fn read(text: &str, tools: &[Tool], opened: bool) -> Parts {
     let mut parts = Parts::default();
     let mut rest = text;
-    if let Some((block, behind)) = block(rest, tools, opened) {
+    if let Some((block, after)) = block(rest, tools, opened) {
         parts.reasoning += &block;
-        rest = behind;
+        rest = after;
     }
     rest = without_first(rest, &[END, TURN]);
     while let Some((at, call)) = first_call(rest, tools) {
         parts.content += spoken(&rest[..at], &parts);
         parts.calls.push((call.name, call.arguments));
-        rest = without_first(call.behind, &ENDS);
-        if let Some((block, behind)) = block(rest, tools, false) {
+        rest = without_first(call.after, &ENDS);
+        if let Some((block, after)) = block(rest, tools, false) {
             parts.reasoning += &block;
-            rest = without_first(behind, &ENDS);
+            rest = without_first(after, &ENDS);
         }
     }
     let mut last = spoken(without_last(rest), &parts);
@@ -83,7 +83,7 @@ fn without_last(text: &str) -> &str {
 fn without_first<'t>(text: &'t str, marks: &[&str]) -> &'t str {
     let begin = text.trim_start();
     match marks.iter().find_map(|mark| begin.strip_prefix(mark)) {
-        Some(behind) => without_first(behind, marks),
+        Some(after) => without_first(after, marks),
         None => text,
     }
 }
@@ -96,28 +96,28 @@ fn spoken<'t>(text: &'t str, parts: &Parts) -> &'t str {
     }
 }
 
-/// Returns the block of reasoning that a text begins with, and the text behind it.
+/// Returns the block of reasoning that a text begins with, and the text after it.
 fn block<'t>(text: &'t str, tools: &[Tool], opened: bool) -> Option<(String, &'t str)> {
     let (mut inner, mut white, mut is_begun) = (text, String::new(), false);
     // The tag may be repeated.
-    while let Some(behind) = inner.trim_start().strip_prefix(START) {
+    while let Some(after) = inner.trim_start().strip_prefix(START) {
         if is_begun {
             white += &inner[..inner.len() - inner.trim_start().len()];
         }
         is_begun = true;
-        inner = behind;
+        inner = after;
     }
     if !opened && !is_begun {
         return None;
     }
     let end = inner.find(END);
     let call = first_call(inner, tools).map(|(at, _)| at);
-    let (block, behind) = match (end, call) {
+    let (block, after) = match (end, call) {
         (_, Some(call)) if end.is_none_or(|end| call < end) => inner.split_at(call),
         (Some(end), _) => (&inner[..end], &inner[end + END.len()..]),
         (None, _) => (without_last(inner), ""),
     };
-    Some((white + block, behind))
+    Some((white + block, after))
 }
 
 /// Returns the first call of an offered tool that is not in code, with its place.
@@ -145,8 +145,8 @@ fn code(text: &str, at: usize) -> Option<usize> {
         return None;
     }
     let is_run = |place: &usize| {
-        let (before, behind) = (&rest[..*place], &rest[place + ticks..]);
-        !before.ends_with('`') && !behind.starts_with('`')
+        let (before, after) = (&rest[..*place], &rest[place + ticks..]);
+        !before.ends_with('`') && !after.starts_with('`')
     };
     let ends = rest.match_indices(fence).map(|(place, _)| place);
     let end = ends.skip(1).find(is_run)? + ticks;
@@ -161,9 +161,9 @@ fn call<'t>(text: &'t str, tools: Option<&[Tool]>) -> Option<Call<'t>> {
         true => in_json(body, tools)?,
         false => in_tags(body, tools, inner.is_some())?,
     };
-    let next = call.behind.trim_start();
+    let next = call.after.trim_start();
     if may_be(next, "</tool_call>") {
-        call.behind = next.strip_prefix("</tool_call>").unwrap_or("");
+        call.after = next.strip_prefix("</tool_call>").unwrap_or("");
     }
     Some(call)
 }
@@ -192,7 +192,7 @@ fn in_json<'t>(text: &'t str, tools: Option<&[Tool]>) -> Option<Call<'t>> {
     call.filter(|call| is_offered(tools, &call.name))
 }
 
-fn of_object<'t>(object: &Value, behind: &'t str) -> Option<Call<'t>> {
+fn of_object<'t>(object: &Value, after: &'t str) -> Option<Call<'t>> {
     let name = object["name"].as_str()?.to_owned();
     let arguments = match &object["arguments"] {
         Value::Null => Map::new().into(),
@@ -203,7 +203,7 @@ fn of_object<'t>(object: &Value, behind: &'t str) -> Option<Call<'t>> {
     arguments.is_object().then_some(Call {
         name,
         arguments: Arguments::Complete(arguments),
-        behind,
+        after,
     })
 }
 
@@ -216,7 +216,7 @@ fn open(text: &str) -> Option<Call<'_>> {
     is_begun.then_some(Call {
         name,
         arguments,
-        behind: "",
+        after: "",
     })
 }
 
@@ -228,17 +228,17 @@ fn in_tags<'t>(text: &'t str, tools: Option<&[Tool]>, is_in_section: bool) -> Op
     }
     let tool = tools.and_then(|tools| tools.iter().find(|tool| tool.name == name));
     let mut all = Map::new();
-    let call = |arguments, behind| {
+    let call = |arguments, after| {
         Some(Call {
             name: name.to_owned(),
             arguments,
-            behind,
+            after,
         })
     };
     loop {
         let next = rest.trim_start();
-        if let Some(behind) = next.strip_prefix("</function>") {
-            return call(Arguments::Complete(all.into()), behind);
+        if let Some(after) = next.strip_prefix("</function>") {
+            return call(Arguments::Complete(all.into()), after);
         }
         if next.starts_with("</tool_call>") {
             return call(Arguments::Complete(all.into()), next);
@@ -248,13 +248,13 @@ fn in_tags<'t>(text: &'t str, tools: Option<&[Tool]>, is_in_section: bool) -> Op
         if is_key || "<parameter=".starts_with(next) || "</function>".starts_with(next) {
             return call(Arguments::Open(unfinished(&all, "")), "");
         }
-        let (key, behind) = next.strip_prefix("<parameter=")?.split_once('>')?;
+        let (key, after) = next.strip_prefix("<parameter=")?.split_once('>')?;
         let kind = tool
             .and_then(|tool| tool.types.get(key))
             .map_or("string", String::as_str);
-        let strict = value(behind, kind, tool, true).filter(|_| is_in_section);
-        let Some((written, behind)) = strict.or_else(|| value(behind, kind, tool, false)) else {
-            let text = behind.strip_prefix('\n').unwrap_or(behind);
+        let strict = value(after, kind, tool, true).filter(|_| is_in_section);
+        let Some((written, after)) = strict.or_else(|| value(after, kind, tool, false)) else {
+            let text = after.strip_prefix('\n').unwrap_or(after);
             let mut text = text.to_owned();
             if kind == "string" {
                 text = Value::from(text).to_string();
@@ -266,7 +266,7 @@ fn in_tags<'t>(text: &'t str, tools: Option<&[Tool]>, is_in_section: bool) -> Op
             );
         };
         all.insert(key.to_owned(), typed(written, kind));
-        rest = behind;
+        rest = after;
     }
 }
 
@@ -298,7 +298,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
     }
 }
 
-/// Splits a text at the end of the value that it begins with: the value, and the text behind its closing tag.
+/// Splits a text at the end of the value that it begins with: the value, and the text after its closing tag.
 ///
 /// `is_strict`: after the end of the call must come that of its section.
 fn value<'t>(
@@ -317,10 +317,10 @@ fn value<'t>(
     let mut at = json;
     while at < text.len() {
         let rest = &text[at..];
-        if let Some(behind) = rest.strip_prefix(CLOSE)
-            && (json > 0 || ends(behind, is_strict))
+        if let Some(after) = rest.strip_prefix(CLOSE)
+            && (json > 0 || ends(after, is_strict))
         {
-            return Some((&text[..at], behind));
+            return Some((&text[..at], after));
         }
         let is_next = |rest: &str| {
             let key = rest
@@ -336,7 +336,7 @@ fn value<'t>(
         let quoted =
             call(rest, None).filter(|call| matches!(call.arguments, Arguments::Complete(_)));
         at += match quoted {
-            Some(call) => rest.len() - call.behind.len(),
+            Some(call) => rest.len() - call.after.len(),
             None => rest.chars().next().map_or(1, char::len_utf8),
         };
     }
@@ -344,10 +344,10 @@ fn value<'t>(
 }
 
 /// Returns true if what follows a closing tag shows that it ends a value.
-fn ends(behind: &str, is_strict: bool) -> bool {
-    let next = behind.trim_start();
+fn ends(after: &str, is_strict: bool) -> bool {
+    let next = after.trim_start();
     let ends_call = match next.strip_prefix("</function>") {
-        Some(behind) => !is_strict || may_be(behind.trim_start(), "</tool_call>"),
+        Some(after) => !is_strict || may_be(after.trim_start(), "</tool_call>"),
         None => "</function>".starts_with(next),
     };
     ends_call || may_be(next, "<parameter=") || may_be(next, "</tool_call>")

@@ -146,7 +146,7 @@ fn code(text: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
     })
 }
 
-/// Generates words and marks. A start tag is behind a word, so that it opens no block after a call.
+/// Generates words and marks. A start tag is after a word, so that it opens no block after a call.
 fn words() -> impl Strategy<Value = String> {
     let words = select(vec![
         "a",
@@ -191,15 +191,16 @@ fn cut_call() -> impl Strategy<Value = String> {
     })
 }
 
-/// Generates a block of reasoning: its start, what is in it, its end. The library takes calls in its code for calls, so that
-/// there are none.
+/// Generates a block of reasoning: its start, what is in it, its end.
 fn block(opened: bool) -> impl Strategy<Value = String> {
     let starts = match opened {
         true => vec!["", "<think>", "\n<think>\n"],
         false => vec!["<think>", "\n<think>\n", "<think> <think>"],
     };
     let named = select(vec!["a", "<think>", "</tool_call>"]).prop_map(ToOwned::to_owned);
-    let thought = prop_oneof![6 => words(), 1 => call(), 1 => code(named)];
+    // An end tag ends the block in code, too.
+    let quoted = code(call()).prop_map(|code| code.replace("</think>", ""));
+    let thought = prop_oneof![6 => words(), 1 => call(), 1 => code(named), 1 => quoted];
     let ends = select(vec!["</think>", "\n</think>\n", "</think></think>"]);
     let thoughts = prop::collection::vec(thought, 0..4);
     (select(starts), thoughts, ends)
@@ -219,8 +220,8 @@ fn answer() -> impl Strategy<Value = (String, &'static str)> {
         // After a bare call, a beginning of a mark at the end of the text is lost.
         1 => in_tags(true).prop_map(|call| format!("so {call} so")),
         1 => code(quoted().prop_map(|text| text + ".")),
-        // The library takes a call on the same line, right behind the code, for the end of the text.
         1 => code(call()).prop_map(|code| code + " so\n"),
+        1 => (code(call()), call()).prop_map(|(code, call)| code + " " + &call),
     ];
     let last = prop_oneof![
         2 => Just((String::new(), "stop")),

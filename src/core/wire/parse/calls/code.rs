@@ -48,6 +48,14 @@ impl Code {
         self.open > 0
     }
 
+    /// Returns the code that is open where a call begins, which ends a run of backticks; `None` if none is.
+    pub(super) fn at_call(mut self) -> Option<Self> {
+        if self.end_run() {
+            self.in_line = self.open < FENCE;
+        }
+        Some(self).filter(|code| code.open > 0)
+    }
+
     /// Ends a run of backticks. Returns true if it opens code.
     fn end_run(&mut self) -> bool {
         let run = std::mem::take(&mut self.run);

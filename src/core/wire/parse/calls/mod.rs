@@ -596,12 +596,11 @@ impl Calls {
                     start_index: marker,
                     form_index: 0,
                 };
-                let is_open = self.code.is_some_and(Code::is_open);
-                self.state = match self.code {
-                    Some(code) if is_open && !self.in_code => {
+                self.state = match self.code.and_then(Code::at_call) {
+                    Some(code) if !self.in_code => {
                         CallsState::Quoted(Box::new(TrailingCalls::new(self.in_code(code))))
                     }
-                    _ if self.in_code && !is_open => CallsState::Stopped,
+                    None if self.in_code => CallsState::Stopped,
                     _ => CallsState::Candidate(candidate),
                 };
                 return Some(before);
