@@ -12,7 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Answer to every probe, with the version: as long as samewire does not know it, it scans thousands of answers for it.
 /// Later versions are probed for their front end, too.
-const PROBED: &str = r#"{"object":"list","data":[],"version":"0.21.0"}"#;
+/// A rendered prompt is in it, too: where there is none, vLLM is requested to return it with each answer.
+const PROBED: &str =
+    r#"{"object":"list","data":[],"version":"0.21.0","tokens":[1],"prompt":"Hello"}"#;
 
 /// Requests of one kind.
 pub(crate) struct Scenario {
