@@ -12,7 +12,7 @@ pub struct Tool {
     pub types: BTreeMap<String, String>,
 }
 
-/// What a client gets of a text.
+/// Reasoning, content and calls that a client gets of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     pub reasoning: String,
@@ -20,7 +20,7 @@ pub struct Parts {
     pub calls: Vec<(String, Arguments)>,
 }
 
-/// Arguments of a call: a value, or what was written of it when the text ended.
+/// Arguments of a call: a value, or its beginning if the text ends within it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arguments {
     Complete(Value),

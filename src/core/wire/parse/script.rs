@@ -107,7 +107,8 @@ pub struct TextFormat {
     switch: Option<bool>,
     /// Tags of the block that templates of the model's family open; `None` if answers cannot show whether this one does.
     named: Option<&'static Tags>,
-    /// What decides with the prompt of the answer, which the engine is to return; `None` if it is not needed.
+    /// Facts that decide together with the prompt, which the engine is to return with the answer; `None` if the prompt is
+    /// not needed.
     by_prompt: Option<Arc<BlockInputs>>,
     /// True if the tags are those of the family, not of the configuration.
     is_family_think: bool,
