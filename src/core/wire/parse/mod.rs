@@ -259,13 +259,14 @@ impl Parsing {
         if !self.script.wants_prompt() {
             return;
         }
-        for fields in [&mut extras.chunk_extensions, &mut extras.chunk] {
-            let prompt = fields.iter().find(|(key, _)| *key == PROMPT_TEXT);
-            if let Some(prompt) = prompt.and_then(|(_, prompt)| Text::of(prompt))
-                && self.choices.is_empty()
-            {
-                self.script = Arc::new(self.script.with_prompt(&prompt.decoded()));
-            }
+        let (requested, unknown) = (&extras.chunk_extensions, &extras.chunk);
+        let prompt = requested
+            .iter()
+            .chain(unknown.iter())
+            .filter(|(key, _)| *key == PROMPT_TEXT)
+            .find_map(|(_, prompt)| Text::of(prompt));
+        if let Some(prompt) = prompt.filter(|_| self.choices.is_empty()) {
+            self.script = Arc::new(self.script.with_prompt(&prompt.decoded()));
         }
         extras.chunk.take(PROMPT_TEXT);
     }
