@@ -151,6 +151,17 @@ impl Record {
         }
     }
 
+    /// Returns the record of a further engine request for the same client request, which is counted and logged for
+    /// itself.
+    pub(super) fn of_next_round(&self) -> Self {
+        let mut next = Self::new(&self.app, self.route, Arc::clone(&self.request_id));
+        next.protocol = self.protocol;
+        next.authenticated(self.caller.clone());
+        next.model = Arc::clone(&self.model);
+        next.served.clone_from(&self.served);
+        next
+    }
+
     /// Notes that an answer begins which is read from the store and sent.
     pub(super) fn answered_from_store(&mut self) {
         self.answered(200);

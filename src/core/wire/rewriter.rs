@@ -95,6 +95,11 @@ impl AnswerReader {
         Self::new(shape.of_choice(choice), stamp, false)
     }
 
+    /// Creates the reader of an engine answer that continues an answer with items, of this shape.
+    pub fn continuing(shape: Shape, stamp: Stamp) -> Self {
+        Self::new(shape, stamp, true)
+    }
+
     /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
         let Self {

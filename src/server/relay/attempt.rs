@@ -25,6 +25,7 @@ use crate::server::ids::IdSource;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::server::reply::ClientReply;
+use crate::store::Item;
 use crate::telemetry::{Propagation, Trace};
 use crate::upstream::{
     Answer, AttemptOutcome, ChosenUpstream, Client, Hops, NoUpstream, Outgoing, Upstream,
@@ -365,6 +366,12 @@ pub(in crate::server) trait UpstreamRequest: Send {
 
     /// Marks that several engine requests are sent at once from now on.
     fn at_once(&self) {}
+
+    /// Adds items to the conversation, which the next prepared request has. Returns the trace of that request.
+    /// Only requests whose answers pause are continued.
+    fn continue_with(&mut self, _items: Vec<Item>) -> Option<Arc<Trace>> {
+        None
+    }
 }
 
 /// Engine request that is sent when its answer is first polled, with the reader of the answer and the writer of the

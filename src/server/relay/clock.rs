@@ -44,6 +44,8 @@ pub(in crate::server) struct RelayTimers {
     committed: bool,
     /// Time since which it is the client's turn.
     paused: Option<Instant>,
+    /// Time that the outputs of the answer's calls may take, while they are waited for.
+    outputs: Option<Duration>,
     total: Duration,
     first_token: Duration,
     inter_token: Duration,
@@ -70,6 +72,7 @@ impl RelayTimers {
             spoken: false,
             committed: !stream,
             paused: None,
+            outputs: None,
             total: if stream {
                 *timeouts.total_stream
             } else {
@@ -88,6 +91,18 @@ impl RelayTimers {
     pub(in crate::server) fn restart_attempt(&mut self) {
         self.update();
         (self.sent, self.waiting, self.paused, self.spoken) = (self.now, self.now, None, false);
+    }
+
+    /// Stops the engine's timers: it has ended its answer, and the outputs of the calls in it may take this long.
+    pub(in crate::server) fn wait_for_outputs(&mut self, limit: Duration) {
+        self.restart_attempt();
+        self.outputs = Some(limit);
+    }
+
+    /// Starts all timers of the engine for the request that follows the outputs.
+    pub(in crate::server) fn begin_round(&mut self) {
+        self.restart_attempt();
+        (self.started, self.outputs, self.answer_written) = (self.now, None, None);
     }
 
     /// Returns true if at least half of the total time is left.
@@ -172,7 +187,11 @@ impl RelayTimers {
         } else {
             self.sent + self.first_token
         };
-        let timeout = (patience.min(self.started + self.total), Due::Timeout);
+        let end = match self.outputs {
+            Some(limit) => self.sent + limit,
+            None => patience.min(self.started + self.total),
+        };
+        let timeout = (end, Due::Timeout);
         let commit = self
             .commit_after
             .filter(|_| !self.committed)

@@ -18,6 +18,7 @@ mod leg;
 pub(super) mod planned;
 mod priority;
 mod resend;
+pub(super) mod rounds;
 pub(super) mod selection;
 
 use super::admit::body::{AbortedBody, Body};
@@ -28,9 +29,8 @@ use super::record::Record;
 use super::storage::persist::{PendingWrite, ResponseWriter};
 use crate::config::Limits;
 use crate::error::RetryClass;
-use crate::upstream::Upstream;
 use crate::wire::OutputBuffer;
-use crate::wire::encode::{Encode, Finished, OutputItem, Persisted, Response as Encoder};
+use crate::wire::encode::{Finished, Persisted, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use answer_buffer::AnswerBuffer;
 use attempt::{Attempt, FirstRefusal, PendingRequest};
@@ -43,9 +43,9 @@ use http_body::Frame;
 use leg::{Leg, Legs};
 use planned::Planned;
 use resend::{Resend, siblings, try_resend};
+use rounds::RoundState;
 use selection::UpstreamSelection;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -68,6 +68,8 @@ pub(super) struct Relay {
     /// Bytes of the end that [`Self::write_end`] has returned.
     end_bytes: usize,
     storing: Storing,
+    /// Rounds of an answer that pauses after calls.
+    rounds: Option<RoundState>,
 }
 
 /// State that all legs of a relay share: the output for the client, its timers and the record.
@@ -120,6 +122,7 @@ impl Relay {
             options,
             stream,
             writer,
+            rounds,
         } = planned;
         let Attempt {
             chosen,
@@ -164,17 +167,8 @@ impl Relay {
             closed: false,
             end_bytes: 0,
             storing: writer.map_or(Storing::Nothing, Storing::Waiting),
+            rounds: rounds.map(RoundState::new),
         })
-    }
-
-    /// Returns the upstream of the current attempt.
-    pub(super) fn upstream(&self) -> &Arc<Upstream> {
-        self.legs.first.exchange.chosen.upstream()
-    }
-
-    /// Returns the engines' name of the model that answers, if the client's name stands for others.
-    pub(super) fn served(&self) -> Option<&Arc<str>> {
-        self.client.record.served.as_ref()
     }
 
     /// Records the time that it took to read and plan the request.
@@ -206,17 +200,17 @@ impl Relay {
         self.client.clock.run_without_client();
     }
 
-    /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
-    pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        self.complete_record();
-        self.client.buffer.writer.into_encoder()
-    }
-
     /// Ends the answer with a failure, unless it has ended already.
     pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
         if !self.ended() {
-            self.legs.first.fail(failure.into(), &mut self.client);
+            self.fail(failure.into());
         }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        // The reader of an engine answer that has ended would ignore the failure.
+        self.begin_pause();
+        self.legs.first.fail(failure, &mut self.client);
     }
 
     fn limits(&self) -> &Limits {
@@ -299,9 +293,7 @@ impl Relay {
                 break;
             }
             if self.client.record.app.is_cut() {
-                self.legs
-                    .first
-                    .fail(Fault::Draining.into(), &mut self.client);
+                self.fail(Fault::Draining.into());
                 self.finish_choice(0);
                 break;
             }
@@ -383,6 +375,9 @@ impl Relay {
 
     /// Reads from each engine answer. Pending if none has anything.
     fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.client.buffer.writer.is_paused() {
+            return self.poll_pause(cx);
+        }
         if !self.client.buffer.writer.is_merged() {
             // Most answers: the caller sees by itself how the only leg has ended.
             return self.legs.first.poll(&mut self.client, cx);
@@ -408,9 +403,12 @@ impl Relay {
         polled
     }
 
-    /// Ends each engine answer with a timeout.
+    /// Ends each engine answer with a timeout, or the wait for outputs.
     fn time_out(&mut self) {
         self.client.tell_time();
+        if self.client.buffer.writer.is_paused() {
+            return self.fail(Fault::OutputsMissing.into());
+        }
         let class = if self.client.clock.has_half() {
             RetryClass::MaybeProcessed
         } else {
@@ -508,8 +506,9 @@ impl Relay {
             &leg.exchange.step,
             EngineStep::Reading(_, BodyKind::Error(_))
         );
-        // With several legs, `finish_choice` has finished the attempt of each.
-        if !(client.buffer.writer.is_merged() && is_good) {
+        // With several legs, `finish_choice` has finished the attempt of each. A round without outputs has none.
+        let is_finished = client.buffer.writer.is_merged() && is_good;
+        if !is_finished && client.record.attempts > 0 {
             leg.finish_attempt(client);
         }
         client.resend = None;
@@ -558,10 +557,12 @@ impl Relay {
 
     /// Takes the output that the client receives next, and measures the pause before it.
     fn hand_over(&mut self) -> Bytes {
-        // Choices that the answer lacks are requested after it, by the same means as a retry.
-        if self.client.resend.is_some() && !self.legs.first.reader.may_lack() {
+        // Choices that the answer lacks and further rounds are requested after it, by the same means as a retry.
+        let is_over = !self.legs.first.reader.may_lack() && self.rounds.is_none();
+        if self.client.resend.is_some() && is_over {
             (self.client.resend, self.legs.first.selection) = (None, None);
         }
+        self.begin_rounds();
         let bytes = if self.by_events {
             self.client.buffer.out.join()
         } else {
@@ -597,7 +598,10 @@ impl Relay {
             && let Storing::Waiting(writer) = std::mem::replace(&mut self.storing, Storing::Nothing)
             && let Some(finished) = self.finished()
         {
-            self.storing = Storing::Running(writer.store_final(finished));
+            self.storing = Storing::Running(match self.rounds.take() {
+                Some(rounds) => rounds.store(*writer, finished),
+                None => writer.store_final(finished),
+            });
         }
     }
 
@@ -622,11 +626,6 @@ impl Relay {
     /// Returns the answer once it has ended; `None` before, and for APIs whose answers are not stored.
     pub(super) fn finished(&self) -> Option<Finished> {
         self.response()?.finished()
-    }
-
-    /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls.
-    pub(super) fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
-        self.client.buffer.writer.response_mut()?.take_pause()
     }
 
     /// Returns the end of an answer whose end waits for the store. The body's consumer stores the answer itself.

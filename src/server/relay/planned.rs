@@ -2,6 +2,7 @@
 
 use super::Relay;
 use super::attempt::{Attempt, UpstreamRequest, begin};
+use super::rounds::Rounds;
 use super::selection::UpstreamSelection;
 use crate::server::admit::body::Body;
 use crate::server::record::Record;
@@ -23,6 +24,8 @@ pub(in crate::server) struct Planned {
     pub(in crate::server) stream: bool,
     /// Writer that stores the answer, if it is to be stored.
     pub(in crate::server) writer: Option<Box<ResponseWriter>>,
+    /// Source of further rounds, for an answer that pauses after calls.
+    pub(in crate::server) rounds: Option<Box<dyn Rounds>>,
 }
 
 impl Planned {
@@ -45,15 +48,8 @@ impl Planned {
             options,
             stream,
             writer: None,
+            rounds: None,
         })
-    }
-
-    /// Returns the model that is requested from the first upstream, by a name that clients may use; `None` if the
-    /// request is not sent again.
-    pub(in crate::server) fn model(&self) -> Option<Arc<str>> {
-        self.resend
-            .as_ref()
-            .map(|(_, selection)| Arc::clone(selection.served()))
     }
 
     /// Relays the answer to a client that waits for it. `since`: the time at which the request was complete. Not `async`,

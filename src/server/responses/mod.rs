@@ -32,10 +32,10 @@ use super::batch::named_files::with_files;
 use super::headers::{self, joined_names, with_dropped};
 use super::models::naming::{self, Named};
 use super::panics;
-use super::record::Record;
 use super::relay::Relay;
 use super::relay::attempt::{Attempt, AttemptTarget, EngineSender, UpstreamRequest, choose};
 use super::relay::planned::Planned;
+use super::relay::rounds::Rounds;
 use super::relay::selection::{UpstreamSelection, target_seed};
 use super::reply::ClientReply;
 use super::request_body::RequestBody;
@@ -58,7 +58,7 @@ use http::header::HeaderMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
-use tool_wait::{ContinuationContext, ToolWaits, relay_and_hold};
+use tool_wait::{HeldStream, ToolWaits};
 use truncation::TruncatableRequest;
 use upstream_request::PreparedRequest;
 
@@ -241,11 +241,10 @@ async fn generate(
         keys,
         request_id,
     });
-    let stamp = admitted.stamp();
     let call = Box::new(PreparedRequest {
         truncatable,
         sender,
-        stamp: stamp.clone(),
+        stamp: admitted.stamp(),
         background,
         form,
         queued: false,
@@ -254,42 +253,19 @@ async fn generate(
         let response = in_background(admitted, reply, call, selection, writer, streams).await?;
         return Ok(with_dropped(response, &dropped, ","));
     }
-    let held = is_held.then(|| {
-        (
-            TruncatableRequest::clone(&call.truncatable),
-            call.sender.clone(),
-        )
-    });
     let planned = Planned {
         writer,
+        rounds: is_held.then(|| Box::new(HeldStream::new(admitted)) as Box<dyn Rounds>),
         ..Planned::begin(reply, selection, call, streams)?
     };
-    let record = reply.take_record()?;
-    let response = match held {
-        None => relay_to_client(admitted, planned, record, since, stream).await,
-        Some((truncatable, sender)) => {
-            let continuation = ContinuationContext::of(truncatable, sender, &planned, &record);
-            relay_and_hold(admitted, planned, record, continuation, (stamp, since)).await
-        }
-    };
-    Ok(with_dropped(response, &dropped, ","))
-}
-
-/// Relays the response to a waiting client, as events if the request came over a WebSocket.
-async fn relay_to_client(
-    admitted: &Admitted<'_>,
-    planned: Planned,
-    record: Record,
-    since: Instant,
-    stream: impl FnOnce(Box<Relay>) -> Body,
-) -> Response<Body> {
-    let mut relay = Relay::new(planned, record, admitted.worker.thread);
+    let mut relay = Relay::new(planned, reply.take_record()?, admitted.worker.thread);
     relay.planned(since.elapsed());
     if admitted.by_socket {
         relay.disable_keepalive();
         relay.by_events();
     }
-    relay.answer_as(stream).await
+    let response = relay.answer_as(stream).await;
+    Ok(with_dropped(response, &dropped, ","))
 }
 
 /// Stores the queued response, starts a job that generates it, and returns the queued object or a stream of
@@ -333,6 +309,7 @@ async fn in_background(
         options,
         stream: true,
         writer: None,
+        rounds: None,
     };
     let (told, begun) = oneshot::channel();
     let begin = {

@@ -4,7 +4,10 @@ use super::seal;
 use super::truncation::TruncatableRequest;
 use crate::plan;
 use crate::seal::SealKind;
+use crate::server::ids::IdSource;
 use crate::server::relay::attempt::{AttemptTarget, EngineSender, PendingRequest, UpstreamRequest};
+use crate::store::Item;
+use crate::telemetry::Trace;
 use crate::wire::encode::{Response as Encoder, Sealing, StreamForm};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
@@ -78,6 +81,19 @@ impl UpstreamRequest for PreparedRequest {
 
     fn sender(&self) -> &EngineSender {
         &self.sender
+    }
+
+    fn continue_with(&mut self, items: Vec<Item>) -> Option<Arc<Trace>> {
+        Arc::make_mut(&mut self.truncatable).continue_with(items.into_iter());
+        // The ids generated for each round differ.
+        if let Ok(ids) = IdSource::draw() {
+            let request_id = self.stamp.request_id.take();
+            self.stamp = Stamp {
+                request_id,
+                ..ids.stamp()
+            };
+        }
+        self.sender.continue_trace()
     }
 
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {

@@ -298,6 +298,37 @@ async fn a_held_stream_can_fail() {
     world.end().await;
 }
 
+/// The wait has keep-alive comments, and ends with the process; its log line says how.
+#[tokio::test]
+async fn a_shutdown_ends_the_wait() {
+    let engine = Engine::in_turn(vec![scripted("tools", "chatcmpl-1", true)]).await;
+    let lines = "[timeouts]\nsettle = 0\ndrain = 0.1\n[wire]\nkeepalive_seconds = 1";
+    let mut samewire = Samewire::start(&Setup::before(&engine).config(lines)).await;
+    let mut client = held("").begin(samewire.proxy).await;
+    let mut number = 0;
+    until_event(
+        &mut client,
+        &mut number,
+        "response.output_item.done",
+        "call_3",
+    )
+    .await;
+    for _ in 0..2 {
+        assert_eq!(client.event().await.unwrap().trim_end(), ": keepalive");
+    }
+    samewire.signal("TERM");
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert!(rest.contains(r#""code":"draining""#), "{rest}");
+    assert!(rest.contains("event: response.failed"), "{rest}");
+    assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
+    let lines = samewire.request_lines();
+    let wait = lines.last().expect("a line");
+    assert!(
+        wait.contains(r#""end":"draining""#) && wait.contains(r#""attempts":0"#),
+        "{wait}"
+    );
+}
+
 #[tokio::test]
 async fn only_what_asks_for_it_is_held() {
     let scripts = (0..4)

@@ -22,6 +22,8 @@ pub struct AnswerWriter {
     pub(in crate::wire) prompt_sent: bool,
     /// State that merges several engine answers, if each choice has its own.
     pub(in crate::wire) merge: Option<Box<Merge>>,
+    /// True if the engine's answer has ended and that of the client has not: it waits for the outputs of its calls.
+    paused: bool,
 }
 
 impl AnswerWriter {
@@ -34,6 +36,7 @@ impl AnswerWriter {
             rejection: None,
             prompt_sent: false,
             merge: None,
+            paused: false,
         }
     }
 
@@ -90,7 +93,10 @@ impl AnswerWriter {
                 has_content: merge.has_content,
                 ended: merge.ended,
             },
-            None => part,
+            None => Progress {
+                ended: part.ended && !self.paused,
+                ..part
+            },
         }
     }
 
@@ -136,18 +142,25 @@ impl AnswerWriter {
         self.encoder.response_mut()
     }
 
-    /// Returns the encoder, so that another answer can continue with it.
-    pub fn into_encoder(self) -> Box<dyn Encode> {
-        self.encoder
+    /// Returns true while the answer waits for the outputs of its calls, after which another engine answer continues
+    /// it.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Continues a paused answer with another engine answer.
+    pub fn resume(&mut self) {
+        self.paused = false;
     }
 
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Fail(failure) if !self.committed => self.failure = Some(failure),
             event => {
-                let before = out.len();
+                let (before, is_end) = (out.len(), matches!(event, Event::End));
                 self.encoder.event(event, out);
                 self.committed |= out.len() > before || self.encoder.is_waiting();
+                self.paused = is_end && self.response().is_some_and(Response::is_paused);
             }
         }
     }

@@ -194,6 +194,12 @@ impl Response {
         self.object_as(&ResponseEnding::None)
     }
 
+    /// Returns true if the answer has paused to wait for the outputs of its calls, and [`Self::take_pause`] has not been
+    /// called.
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
     /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls. Another
     /// engine answer then continues it, with the same encoder.
     pub fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
