@@ -68,6 +68,7 @@ KNOWN = [
     Known("sglang", "its own Messages refuse a limit beyond the context", ("beyond",), what=NATIVE),
     Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
+    Known("sglang", "tools have more members in its prompts, and the model has not learnt an answer", ("results",), ("engines",), bare=True),
     Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),
     Known("sglang 0.5.23", "its forced arguments are a number whose length differs from answer to answer", ("required",), ("library", "apis")),
     Known("sglang 0.5.23", "its forced arguments are a number whose length differs from answer to answer", ("required",), ("lossless",), what="live"),
