@@ -89,6 +89,9 @@ fallbacks! {
     /// takes none (engines E.2).
     BudgetLeftOut = "budget_left_out", RuleChange::BudgetLeftOut,
         "the budget for reasoning was left out, because the engine has no reasoning parser", "engines E.2";
+    /// Does not request the prompt with the answer, which what is in front of vLLM may refuse (engines G.12).
+    PromptNotRequested = "prompt_not_requested", RuleChange::Drop(&["return_prompt_text"]),
+        "the prompt was not requested with the answer, because the engine refuses that", "engines G.12";
 }
 
 /// Set of fallbacks. Upstreams remember which ones they need, for each model.
@@ -206,6 +209,9 @@ impl FromIterator<Fallback> for Fallbacks {
     }
 }
 
+/// Field by which vLLM is requested to return the prompt, as refusals name it.
+const PROMPT_FIELD: &[&str] = &["return_prompt_text"];
+
 /// Part of vLLM's error message for a budget when it runs without a reasoning parser, in lower case.
 const NO_BUDGET: &[&str] = &["thinking_token_budget is set but"];
 
@@ -286,6 +292,7 @@ impl Fallback {
         };
         let says = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
         let all = match () {
+            () if says(PROMPT_FIELD) => [Some(Self::PromptNotRequested), None],
             () if says(NO_PARSER_OF_CALLS) => [Some(Self::CallsInText), None],
             () if says(ONE_CHOICE) => [Some(Self::FanOut), None],
             () if says(ONE_SYSTEM_MESSAGE) => [Some(Self::SystemMerged), None],
@@ -420,6 +427,11 @@ mod tests {
                 400,
                 "This model's maximum context length is 2048 tokens. However, your request has 2513 input tokens.",
                 None,
+            ),
+            (
+                400,
+                "Unknown parameter: 'return_prompt_text'.",
+                Some(Fallback::PromptNotRequested),
             ),
             (400, "No user query found in messages.", None),
             (400, "System role not supported", None),

@@ -113,7 +113,7 @@ impl Route {
             hides_reasoning: false,
             leaves_calls,
             effort_thinks: self.identity.effort_thinks(),
-            shows_prompt: self.shows_prompt,
+            shows_prompt: self.shows_prompt && !self.fallbacks.has(Fallback::PromptNotRequested),
             refuses_special: takes.refuses_special,
             template: self.template,
         }

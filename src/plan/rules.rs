@@ -64,6 +64,10 @@ pub(super) fn adapted(
             apply_fallback(&mut adapter, fallback, &mut used)?;
         }
     }
+    // The field is not added then; one of the client's own stays.
+    if route.shows_prompt && route.fallbacks.has(Fallback::PromptNotRequested) {
+        used.push(Fallback::PromptNotRequested.rule());
+    }
     // A learned fan-out is optional: if the request cannot be split, it stays as it is.
     let fans_out = |rule: &&RequestRule| matches!(rule.change, RuleChange::FanOut { .. });
     if route.fallbacks.has(Fallback::FanOut)

@@ -207,7 +207,7 @@ MEMBERS = {
 
 
 def mistakes(body: dict[str, Any], shape: str) -> Iterator[str]:
-    own = {"thinking_token_budget"} if shape == "vllm" else set()
+    own = {"thinking_token_budget", "return_prompt_text"} if shape == "vllm" else set()
     yield from (f"unknown parameter {key}" for key in body.keys() - PARAMETERS - own)
     yield from (f"{key} is null" for key, value in body.items() if value is None)
     names = [tool["function"]["name"] for tool in body.get("tools", [])]

@@ -362,3 +362,26 @@ async fn a_prompt_that_comes_with_an_answer_tells_how_it_begins() {
     );
     world.end().await;
 }
+
+/// A gateway in front of vLLM may know no such field: it refuses one request, and gets the others without it.
+#[tokio::test]
+async fn an_engine_that_refuses_to_return_the_prompt_is_not_requested_again() {
+    let engine = Engine::answering(|attempt| match attempt.json().get("return_prompt_text") {
+        Some(_) => Script::new().json(
+            "400 Bad Request",
+            r#"{"error":{"message":"unknown parameter return_prompt_text"}}"#,
+        ),
+        None => Script::stream().text("Hi").finish("stop").done().end(),
+    })
+    .await;
+    engine.set_route("/version", Script::ok(json!({"version": "0.33.0"})));
+    let world = World::start_as(engine, "vllm", Setup::new().allow_errors()).await;
+    world.samewire.admin_becomes("/readyz", 200).await;
+    for requests in [2, 3] {
+        assert!(world.stream("").await.text().contains("Hi"));
+        assert_eq!(world.engine.attempt_count(), requests);
+    }
+    let own = world.stream(r#","return_prompt_text":true"#).await;
+    assert_eq!(own.head.status, 400, "the client's own field");
+    world.end().await;
+}
