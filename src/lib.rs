@@ -75,6 +75,9 @@ pub mod filter;
 // Metrics, logs and traces for operators.
 pub mod telemetry;
 
+// Tools that samewire runs: their servers, what they offer, and calls.
+pub mod tools;
+
 // Connections to engines: selection, health, retries, HTTP/1.1 and HTTP/2 clients.
 pub mod upstream;
 

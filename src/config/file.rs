@@ -13,6 +13,7 @@ use super::requests::Requests;
 use super::rows::{self, Flag, Rows, table};
 use super::shared_limits::SharedLimitsFile;
 use super::tls::TlsFile;
+use super::tools::{McpFile, ToolsFile};
 use super::trace::Trace;
 use super::upstream_file::UpstreamFile;
 use super::values::{HIDDEN, Hidden, Place, Seconds};
@@ -78,6 +79,7 @@ table! {
         retry: Retry, table;
         affinity: AffinityFile, table;
         discovery: DiscoveryFile, table;
+        tools: ToolsFile, table, fixed;
         upstream: Vec<UpstreamFile>, table;
         model: Vec<ModelFile>, table;
     }
@@ -224,6 +226,10 @@ impl File {
         Self {
             auth: AuthFile {
                 key: vec![KeyFile::default()],
+            },
+            tools: ToolsFile {
+                mcp: vec![McpFile::default()],
+                ..ToolsFile::default()
             },
             upstream: vec![UpstreamFile::default()],
             model: vec![ModelFile::default()],

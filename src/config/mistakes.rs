@@ -178,7 +178,7 @@ impl std::error::Error for Mistakes {}
 const SWITCH: &str = "true or false";
 
 /// Serde's names of types in its messages, with plain words for each.
-const TYPES: [(&str, &str); 19] = [
+const TYPES: [(&str, &str); 20] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
     ("i32", "a whole number"),
@@ -205,6 +205,10 @@ const TYPES: [(&str, &str); 19] = [
     (
         "struct UpstreamFile",
         "a table; begin each engine with [[upstream]]",
+    ),
+    (
+        "struct McpFile",
+        "a table; begin each server with [[tools.mcp]]",
     ),
     (
         "struct AuthFile",

@@ -28,6 +28,7 @@ mod rows;
 mod shared_limits;
 mod targets;
 mod tls;
+mod tools;
 mod trace;
 mod upstream_file;
 mod upstreams;
@@ -56,6 +57,7 @@ pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
 pub use shared_limits::{SharedLimitsFile, WhenAway};
 pub use tls::{TlsConfig, TlsFile, TlsVersion};
+pub use tools::{ApprovalRule, McpConfig, McpEndpoint, McpFile, ToolsConfig, ToolsFile};
 pub use trace::{Trace, TraceConfig, TraceVariables};
 pub use upstream_file::{Auth, FrontEnd, HttpVersion, UpstreamFile};
 pub use upstreams::{Credentials, UpstreamConfig};
@@ -205,6 +207,8 @@ pub struct Config {
     pub layers: Layers,
     /// Vocabulary of Harmony tokens, to decode the token ids of gpt-oss; optional.
     pub vocabulary: Option<Arc<Vocabulary>>,
+    /// Tools that samewire runs; `None`: none.
+    pub tools: Option<Arc<ToolsConfig>>,
     /// Rule that keeps related requests on one upstream, for its prefix cache.
     pub affinity: Affinity,
     /// Configuration as merged from all sources, with secrets; `check` prints it without.
@@ -365,6 +369,7 @@ impl Config {
         let rules = requests::rules(&file.requests, &file.limits, &mut mistakes);
         let tls = TlsConfig::resolve(&file.tls, &mut mistakes);
         let vocabulary = file.harmony.resolve(&mut mistakes);
+        let tools = file.tools.resolve(&mut mistakes).map(Arc::new);
         let (
             Some(listen),
             Some(admin_listen),
@@ -410,6 +415,7 @@ impl Config {
             models,
             layers,
             vocabulary,
+            tools,
             affinity,
             file,
             path: None,
@@ -433,6 +439,7 @@ impl Config {
         let auth = self.auth.as_ref().map(summary);
         auth.unwrap_or_default()
             + &targets::summary(&self.models)
+            + &tools::summary(self.tools.as_deref())
             + &toml::to_string(&file).unwrap_or_default()
     }
 }

@@ -4,6 +4,7 @@ use super::limits::Limits;
 use super::mistakes::Mistakes;
 use super::rows::{self, table};
 use crate::nearest::suggest;
+use crate::request::server_tools::ServerToolLists;
 use crate::request::{Caps, Media, Ranges, Rules};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -102,6 +103,7 @@ pub(super) fn rules(
         logprobs: number(limits.max_logprobs),
     };
     Some(Arc::new(Rules {
+        tools: ServerToolLists::default(),
         media,
         allowed: allowed_fields.clone(),
         ranges: *ranges,

@@ -270,7 +270,7 @@ fn target(url: &str) -> Result<TargetTable, String> {
 
 /// Returns advice for a URL without a scheme. The text is repeated only if it has a port or names this machine;
 /// otherwise it may be a misplaced secret.
-fn without_scheme(url: &str) -> Option<String> {
+pub(super) fn without_scheme(url: &str) -> Option<String> {
     let whole = format!("http://{url}");
     let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
     let is_address = uri.port_u16().is_some()

@@ -271,7 +271,7 @@ fn is_public(host: &Host<&str>) -> bool {
 
 /// Returns true if the address is globally reachable by IANA's registry of special addresses, and no metadata
 /// service of a cloud.
-fn is_public_v4(address: [u8; 4]) -> bool {
+pub fn is_public_v4(address: [u8; 4]) -> bool {
     !matches!(
         address,
         [0 | 10 | 127 | 224.., ..]
@@ -290,7 +290,7 @@ fn is_public_v4(address: [u8; 4]) -> bool {
 
 /// Returns true for global unicast, except wrapped IPv4 addresses (6to4, Teredo), protocol assignments and
 /// documentation. Mapped, compatible and translated (NAT64) addresses are not global unicast.
-fn is_public_v6(address: [u16; 8]) -> bool {
+pub fn is_public_v6(address: [u16; 8]) -> bool {
     match address {
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => {
             false

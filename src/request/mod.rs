@@ -12,7 +12,7 @@ mod engine_body;
 pub mod fields;
 pub mod form;
 mod key_set;
-mod media;
+pub mod media;
 pub mod messages;
 pub(crate) mod named_files;
 mod object;
@@ -22,6 +22,7 @@ mod refusals;
 pub mod relayed;
 pub mod responses;
 mod rules;
+pub mod server_tools;
 pub mod stored_items;
 mod turn;
 
@@ -39,6 +40,7 @@ use crate::wire::{Api, Effort, Extensions, OutputConstraints};
 use bytes::Bytes;
 use check::Checked;
 use fields::{Edits, MemberSpan};
+use server_tools::ServerToolLists;
 use std::ops::Range;
 
 /// Request field with which engines leave special tokens out of the text (engines F).
@@ -304,6 +306,7 @@ impl ChatRequest {
             allowed: rules.allowed.clone(),
             ranges: rules.ranges,
             caps,
+            tools: ServerToolLists::default(),
         };
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
     }

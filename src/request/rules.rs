@@ -1,6 +1,7 @@
 //! Rules for requests that the operator configures, beyond those of the APIs.
 
 use super::media::Media;
+use super::server_tools::ServerToolLists;
 use serde::{Deserialize, Serialize};
 
 /// Ranges of values that samewire enforces before a request reaches an engine.
@@ -27,6 +28,8 @@ pub struct Rules {
     pub ranges: Ranges,
     /// Limits on the size of a request.
     pub caps: Caps,
+    /// Tools that samewire runs for requests that name their servers.
+    pub tools: ServerToolLists,
 }
 
 impl Rules {
@@ -36,6 +39,7 @@ impl Rules {
         allowed: Vec::new(),
         ranges: Ranges::Engine,
         caps: Caps::PLAIN,
+        tools: ServerToolLists(Vec::new()),
     };
 
     /// Returns true if the operator allows the field with the path `param`.

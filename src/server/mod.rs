@@ -44,6 +44,7 @@ use crate::capture::Ring;
 use crate::config::Config;
 use crate::html::Page;
 use crate::telemetry::{History, Metrics, Tracer};
+use crate::tools::ToolServers;
 use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::AdmitState;
@@ -79,6 +80,8 @@ pub(crate) struct App {
     /// Names of Anthropic's for which another model answers, as far as the log has them.
     logged_substitutes: Arc<LoggedSubstitutes>,
     responses: ResponsesState,
+    /// Servers of tools that samewire runs; `None`: none.
+    tools: Option<Arc<ToolServers>>,
     /// Batches that run here.
     batches: Arc<Batches>,
 }

@@ -2,7 +2,7 @@
 //! that happens.
 
 use super::App;
-use super::admit::quota::Ticket;
+use super::admit::quota::{Admission, Ticket};
 use super::headers::{ErrorResponse, Success};
 use super::net::connection_state::ConnectionState;
 use super::net::upload_progress::UploadProgress;
@@ -20,6 +20,7 @@ use crate::telemetry::{
 use crate::upstream::{Upstream, other_model};
 use crate::wire::Summary;
 use crate::wire::disclosure::{hide_key, without_key};
+use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use bytes::Bytes;
@@ -69,6 +70,8 @@ pub(super) struct Record {
     pub(super) protocol: Protocol,
     pub(super) request_id: Arc<str>,
     pub(super) started: Instant,
+    /// Time of the engine's end, while the answer waits for outputs: what follows is no time of this engine request.
+    paused: Option<Instant>,
     /// Trace that the request is part of, where there is one.
     pub(super) trace: Option<Arc<Trace>>,
     /// Caller, where keys are checked.
@@ -124,6 +127,7 @@ impl Record {
             protocol: Protocol::default(),
             request_id,
             started: Instant::now(),
+            paused: None,
             trace: None,
             caller: None,
             ticket: None,
@@ -149,6 +153,21 @@ impl Record {
             line: RequestLine::default(),
             stored: None,
         }
+    }
+
+    /// Notes that the answer waits for outputs, for another engine request to continue it. The key is charged now, and may
+    /// send other requests meanwhile. Returns the admission for the next engine request, where the key has a quota.
+    pub(super) fn pause(&mut self, usage: Option<Usage>) -> Option<Admission> {
+        self.paused = Some(Instant::now());
+        let ticket = self.ticket.take()?;
+        let tokens = usage.map_or(0, |usage| usage.total);
+        ticket.charge(tokens, true, self.app.store_handle.now());
+        Some(ticket.admission())
+    }
+
+    /// Notes that the answer ends without another engine request.
+    pub(super) fn resume(&mut self) {
+        self.paused = None;
     }
 
     /// Returns the record of a further engine request for the same client request, which is counted and logged for
@@ -461,7 +480,7 @@ impl Record {
     }
 
     /// Records what an answer has cost that only counted tokens.
-    pub(super) fn used(&mut self, usage: crate::wire::event::Usage) {
+    pub(super) fn used(&mut self, usage: Usage) {
         self.summary.usage = Some(usage);
     }
 
@@ -722,7 +741,8 @@ impl Drop for Record {
             ticket.charge(tokens, self.attempts > 0, self.app.store_handle.now());
         }
         self.app.running.requests.add(-1);
-        let total = self.started.elapsed();
+        let ended = self.paused.unwrap_or_else(Instant::now);
+        let total = ended.saturating_duration_since(self.started);
         if let Some(recording) = self.recording.take() {
             recording.finish(self.outcome());
         }

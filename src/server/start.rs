@@ -28,6 +28,7 @@ use crate::capture::Ring;
 use crate::config::{Config, Overrides};
 use crate::html::Page;
 use crate::telemetry::{HISTORY_STEP, Metrics, Tracer};
+use crate::tools::ToolServers;
 use crate::upstream::Pool;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
@@ -88,7 +89,7 @@ async fn serve(
         .transpose()?;
     super::net::descriptors::fit_limits(&mut config.limits);
     // Set up everything before "listening" is logged: readers of that line expect answers.
-    let metrics = Metrics::default();
+    let metrics = Arc::new(Metrics::default());
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
     let store_handle = tokio::select! {
         store_handle = StoreHandle::open(&config, &metrics) => store_handle?,
@@ -135,8 +136,12 @@ async fn serve(
             background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
             tool_waits: Arc::default(),
         },
+        tools: config
+            .tools
+            .as_ref()
+            .map(|tools| Arc::new(ToolServers::start(tools, &metrics))),
         batches: Arc::default(),
-        metrics: Arc::new(metrics),
+        metrics,
         config: Arc::new(config),
     };
     let present = Arc::new(ActiveConfig::new(app));

@@ -150,6 +150,8 @@ figures! {
         tokens: Counters<3> = Counters::new(["upstream", "model", "kind"], room),
         rewrites: Counters<2> = Counters::new(["engine", "rule"], room),
         attempts: Counters<2> = Counters::new(["upstream", "outcome"], room),
+        tool_calls: Counters<3> = Counters::new(["server", "tool", "outcome"], room),
+        tool_seconds: Histograms = Histograms::new("outcome", SECONDS),
         model_fallbacks: Counters<2> = Counters::new(["model", "to"], room),
         repetitions: Counters<1> = Counters::new(["model"], room),
         key_requests: Counters<1> = Counters::new(["key"], key_room),
@@ -261,6 +263,12 @@ impl Metrics {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
         self.attempts.add([&upstream.name, outcome], 1);
+    }
+
+    /// Counts a call of a tool that samewire ran.
+    pub fn tool_call(&self, server: &str, tool: &str, outcome: &'static str, took: Duration) {
+        self.tool_calls.add([server, tool, outcome], 1);
+        self.tool_seconds.observe(outcome, took);
     }
 
     /// Counts a request for `model` that went on to the model `to`, because nothing could answer for the one before.
@@ -414,6 +422,7 @@ impl Metrics {
             "What was changed in requests and mended in answers.",
             &mut out,
         );
+        self.render_tools(&mut out);
         Self::render_gauges(&[self], |_| "", &mut out);
         for (name, help, count) in [
             (
@@ -449,6 +458,16 @@ impl Metrics {
         discovery::render(&watches, &mut out);
         process(&mut out);
         out
+    }
+
+    fn render_tools(&self, out: &mut String) {
+        self.tool_calls.render(
+            "samewire_tool_calls_total",
+            "Calls of tools that samewire ran.",
+            out,
+        );
+        self.tool_seconds
+            .render("samewire_tool_seconds", "What calls of tools take.", out);
     }
 
     /// Writes what is counted by model, and the attempts.

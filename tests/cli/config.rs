@@ -2,8 +2,8 @@
 
 use crate::folder::Folder;
 use samewire::config::{
-    AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
-    admin_address,
+    AuthFile, Config, File, KeyFile, McpFile, Mistakes, ModelFile, Overrides, ToolsFile,
+    UpstreamConfig, UpstreamFile, admin_address,
 };
 use samewire::engine::{ENGINES, EngineIdentity, named};
 use samewire::wire::options::{EngineErrors, Options, Parser};
@@ -36,6 +36,14 @@ fn engines() -> String {
         .map(|engine| engine.name)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Returns the table of tools with one server.
+fn tools() -> ToolsFile {
+    ToolsFile {
+        mcp: vec![McpFile::default()],
+        ..ToolsFile::default()
+    }
 }
 
 fn mistakes(text: &str) -> String {
@@ -103,6 +111,7 @@ fn the_example_is_the_defaults() {
         File {
             auth,
             model,
+            tools: tools(),
             ..config.file
         }
     );
@@ -118,6 +127,7 @@ fn the_example_has_every_key_and_a_reason_for_each() {
         upstream,
         model,
         auth,
+        tools: tools(),
         ..File::default()
     };
     let written = toml::from_str::<Table>(&uncommented()).unwrap();

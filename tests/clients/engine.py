@@ -411,6 +411,22 @@ def agent(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     return stream([*[frame.replace(b"chatcmpl-agent", id.encode()) for frame in frames], DONE])
 
 
+@script("caller")
+def caller(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
+    """Calls the tool that the first message names, with its arguments, and repeats what that gave."""
+    outputs = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+    _, name, arguments = body["messages"][0]["content"].split(" ", 2)
+    offered = [tool["function"]["name"] for tool in body.get("tools", [])]
+    message: dict[str, Any] = {"content": "Outputs: " + " and ".join(outputs)}
+    if not outputs and name in offered:
+        message = {"content": None, "tool_calls": [call(name, arguments, id=f"call_{next(COUNT)}")]}
+    finish, id = "tool_calls" if "tool_calls" in message else "stop", f"chatcmpl-caller-{next(COUNT)}"
+    if not body.get("stream"):
+        return whole({**completion("caller", [answer_choice(message, finish=finish)]), "id": id})
+    frames = [chunk("caller", [role()]), chunk("caller", [choice(message)]), chunk("caller", [choice({}, finish=finish)])]
+    return stream([*[frame.replace(b"chatcmpl-caller", id.encode()) for frame in frames], DONE])
+
+
 @script("echo")
 def echo(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     """Says what messages it was sent."""

@@ -16,6 +16,7 @@ tests find them by environment:
                         URL of the proxy in front of messages.py of that shape
     SAMEWIRE_MESSAGES_KEYED
                         the same of the first shape, with keys (KEYS)
+    SAMEWIRE_TOOLS      base URL of one in front of engine.py that runs tools (Python alone)
     SAMEWIRE_MESSAGES_PATIENT
                         the same, with pings after a second of silence
 """
@@ -145,8 +146,16 @@ def batches(folder: Path) -> Path:
     return path
 
 
+def tools(folder: Path, address: str, python: str) -> Path:
+    """A configuration with the server of tools, over HTTP and as a program."""
+    path = folder / "tools.toml"
+    entries = {"http": f'url = "http://{address}/mcp"', "program": f'command = ["{python}", "{HERE / "tool_server.py"}", "stdio"]'}
+    path.write_text("".join(f'[[tools.mcp]]\nlabel = "{label}"\n{place}\nrequire_approval = "never"\n' for label, place in entries.items()))
+    return path
+
+
 @contextlib.contextmanager
-def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
+def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path, python: str | None) -> Iterator[dict[str, str]]:
     running: list[Server] = []
 
     def start(name: str, *command: str) -> Server:
@@ -169,10 +178,14 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
             shape: start(f"engine-{shape}", sys.executable, str(HERE / "messages.py"), shape).address("engine")
             for shape in ("vllm", "sglang")
         }
+        ran = {}
+        if python:
+            address = start("engine-tools", python, str(HERE / "tool_server.py"), "http").address("tools")
+            ran["SAMEWIRE_TOOLS"] = proxy("proxy-tools", scripted, "vllm", "--config", str(tools(logs, address, python)), "--insecure-no-auth") + "/v1"
         early = ["--set", "keepalive_seconds=1", "--set", "commit_after_seconds=1", "--insecure-no-auth"]
         # What the libraries read is compared with what the engines sent.
         unparsed = ["--set", "parser=off", "--insecure-no-auth"]
-        yield {
+        yield ran | {
             "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm") + "/v1",
             "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto", *unparsed) + "/v1",
             "SAMEWIRE_BATCHES": proxy("proxy-batches", scripted, "vllm", "--config", str(batches(logs)), "--insecure-no-auth") + "/v1",
@@ -219,7 +232,7 @@ def main(binary: str, fixtures: str, *suites_of: str) -> int:
     # Proxies of the environment have no business between a test and its own machine.
     clean = {key: value for key, value in os.environ.items() if key.lower() not in ("http_proxy", "https_proxy", "all_proxy")}
     clean = {key: value for key, value in clean.items() if not key.startswith(("OPENAI_", "ANTHROPIC_", "SAMEWIRE_"))}
-    with servers(binary, Path(fixtures).resolve(), clean, logs) as addresses:
+    with servers(binary, Path(fixtures).resolve(), clean, logs, programs.get("--python")) as addresses:
         environment = {**clean, **addresses, "PYTHONDONTWRITEBYTECODE": "1"}
         commands = {}
         if python := programs.get("--python"):

@@ -55,6 +55,8 @@ faults! {
     UsageLimit = 429 "usage_limit_reached" Some("usage_limit_reached"), "The usage limit has been reached.";
     /// Model not included in the plan of the client's key.
     UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";
+    /// Tools of a server not known, because it does not answer.
+    ToolServer = 424 "external_connector_error" Some("tool_server_unavailable"), "A server of tools does not answer.";
     /// Internal error of the engine, or an error of it that has no other row.
     Internal = 500 "server_error" Some("internal_error"), "Server error: the upstream engine reported an internal error.";
     /// Feature not implemented by the engine, or by samewire for this engine.

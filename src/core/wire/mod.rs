@@ -57,6 +57,7 @@ pub use normalise::AnswerWriter;
 pub use output::{OutputBuffer, OutputMark};
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{
-    Effort, EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread, Vocabulary,
+    Effort, EngineFacts, OutputConstraints, TemplateFacts, TextFormat, Unparsed, Unread,
+    Vocabulary, format_marks,
 };
 pub use rewriter::{AnswerReader, Rewriter};

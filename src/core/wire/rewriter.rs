@@ -95,11 +95,6 @@ impl AnswerReader {
         Self::new(shape.of_choice(choice), stamp, false)
     }
 
-    /// Creates the reader of an engine answer that continues an answer with items, of this shape.
-    pub fn continuing(shape: Shape, stamp: Stamp) -> Self {
-        Self::new(shape, stamp, true)
-    }
-
     /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], writer: &mut AnswerWriter, out: &mut OutputBuffer) {
         let Self {
@@ -205,10 +200,16 @@ impl AnswerReader {
         self.frames.stages.normaliser.lacks()
     }
 
-    /// Fails an answer whose missing choices cannot be requested: it is incomplete.
-    pub fn fail_missing_choices(&mut self, writer: &mut AnswerWriter, out: &mut OutputBuffer) {
+    /// Fails an answer that the engine has ended and that is incomplete without what would follow: choices that are
+    /// missing, or an answer to the outputs of its calls.
+    pub fn fail_after_end(
+        &mut self,
+        failure: Failure,
+        writer: &mut AnswerWriter,
+        out: &mut OutputBuffer,
+    ) {
         self.frames.stages.normaliser.reopen();
-        self.fail(Fault::Incomplete.into(), writer, out);
+        self.fail(failure, writer, out);
     }
 
     /// Tells a merged answer that one of its parts has content.

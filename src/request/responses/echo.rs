@@ -1,5 +1,6 @@
 //! Request fields that an answer echoes (wire-format 4.2, 4.4).
 
+use super::server_tools::without_credentials;
 use super::shared_value;
 use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
 use crate::request::object::RequestObject;
@@ -142,6 +143,7 @@ fn tool(raw: Raw<'_>) -> String {
                 ("format", r#"{"type":"text"}"#),
             ],
         ),
+        Some("mcp") => without_credentials(raw).unwrap_or_else(|| compacted(raw)),
         _ => compacted(raw),
     }
 }

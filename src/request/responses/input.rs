@@ -4,7 +4,7 @@
 
 use super::content::{self, ContentPlace};
 use super::item::{Item, ItemArguments};
-use super::substitutes::substitute;
+use super::substitutes::{ran, substitute};
 use crate::json::{Raw, Text};
 use crate::request::Rules;
 use crate::request::check::list;
@@ -85,7 +85,10 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
                 substitute => Ok(Item::Hosted {
                     kind,
                     raw: parts::hosted(raw, &rules.media, item.here())?,
-                    substitute: substitute.map(Box::new),
+                    substitutes: match *kind {
+                        "mcp_call" if !rules.tools.0.is_empty() => ran(&item)?,
+                        _ => substitute.into_iter().collect(),
+                    },
                 }),
             },
             None => Err(invalid(item.path("type"), "it must be the type of an item")),

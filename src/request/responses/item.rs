@@ -42,8 +42,8 @@ pub(super) enum Item<'a> {
         kind: &'static str,
         /// Whole item with media addresses in canonical spelling, for an engine that reads it.
         raw: Cow<'a, str>,
-        /// Replacement for engines that do not read the item.
-        substitute: Option<Box<Self>>,
+        /// Items in its place for engines that do not read it.
+        substitutes: Vec<Self>,
     },
 }
 
@@ -52,10 +52,7 @@ impl<'a> Item<'a> {
     pub(super) fn introduced(self) -> Option<Vec<RequestObject<'a>>> {
         match self {
             Self::Tools(tools) | Self::FoundTools { tools, .. } => Some(tools),
-            Self::Hosted {
-                substitute: Some(item),
-                ..
-            } => item.introduced(),
+            Self::Hosted { substitutes, .. } => substitutes.into_iter().find_map(Self::introduced),
             _ => None,
         }
     }

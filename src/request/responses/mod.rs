@@ -4,16 +4,19 @@
 //! Takes: a body. Gives: a [`ResponsesRequest`], or the failure that names the parameter; from it, a body of Chat
 //! Completions. Remembers: the items as the client wrote them. Never: ignores a parameter without reporting it.
 
+mod approvals;
 mod chat;
 mod content;
 pub mod conversations;
 mod echo;
+mod function_names;
 mod input;
 mod inputs;
 mod item;
 mod native;
 pub mod outputs;
 mod sealed;
+mod server_tools;
 mod settings;
 mod substitutes;
 pub mod summary;
@@ -325,6 +328,11 @@ impl ResponsesRequest {
         Ok(())
     }
 
+    /// Leaves the choice of tools to the model, which has called one.
+    pub fn release_tool_choice(&mut self) {
+        self.tools.release_choice();
+    }
+
     /// Clears the input after it has been answered: the caller keeps it in the history from now on.
     pub fn clear_input(&mut self) {
         self.input.clear();
@@ -558,10 +566,12 @@ fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Item
         match input::item(format!("input[{at}]"), raw, from.rules)? {
             Item::Reference(id) => items.references.push((at, id.decoded().into_owned())),
             Item::Hosted {
-                kind,
-                substitute: None,
-                ..
-            } => items.dropped.push(format!("input[{at}].{kind}")),
+                kind, substitutes, ..
+            } if substitutes.is_empty()
+                && (from.rules.tools.0.is_empty() || !kind.starts_with("mcp_")) =>
+            {
+                items.dropped.push(format!("input[{at}].{kind}"))
+            }
             item => items.tools.extend(item.introduced().unwrap_or_default()),
         }
         items.input.push(body.slice_ref(raw.get().as_bytes()));

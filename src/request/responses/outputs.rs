@@ -5,6 +5,7 @@
 //! of the same kind. Never: accepts a parameter it does not know.
 
 use super::content::{self, ContentPlace};
+use super::server_tools::without_credentials;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::Rules;
 use crate::request::check::Checked;
@@ -208,11 +209,30 @@ pub fn inherited_fields(request: &str) -> String {
     let mut out = String::with_capacity(length.sum::<usize>() + 2);
     out.push('{');
     for (key, value) in kept {
+        let shown = (*key == "tools").then(|| tools_to_store(value)).flatten();
+        let value = shown.as_deref().unwrap_or(value);
         let comma = if out.len() > 1 { "," } else { "" };
         let _ = write!(out, "{comma}\"{key}\":{value}");
     }
     out.push('}');
     out
+}
+
+/// Returns a list of tools without clients' credentials for servers; `None` if it has none.
+fn tools_to_store(tools: &str) -> Option<String> {
+    let tools: Vec<_> = json::elements(tools)?.collect();
+    let shown: Vec<_> = tools
+        .iter()
+        .map(|tool| without_credentials(*tool))
+        .collect();
+    if shown.iter().all(Option::is_none) {
+        return None;
+    }
+    let shown = shown.into_iter().zip(&tools);
+    let shown: Vec<_> = shown
+        .map(|(shown, tool)| shown.unwrap_or_else(|| tool.get().to_owned()))
+        .collect();
+    Some(format!("[{}]", shown.join(",")))
 }
 
 /// Builds the body of a request that continues an answer with `input`. `request` holds the fields returned by

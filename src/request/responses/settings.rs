@@ -29,6 +29,8 @@ pub struct ResponsesSettings {
     pub(super) include_of_engine: Vec<&'static str>,
     /// True if the oldest messages of an overlong conversation may be left out (`truncation: "auto"`).
     pub truncation_auto: bool,
+    /// Largest number of calls of tools that run at the service.
+    pub max_tool_calls: Option<u64>,
     pub(super) verbosity: Option<String>,
     /// True if the client asks for summaries of the reasoning.
     pub(super) summary: bool,
@@ -74,6 +76,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<ResponsesSettings, Failure> {
         truncation_auto,
         verbosity,
         summary,
+        max_tool_calls: from.whole("max_tool_calls", 0..=100_000_000)?,
         members,
     })
 }
@@ -96,7 +99,6 @@ fn sampling(
                 .map(|field| ("top_logprobs", compacted(field.value))),
         );
     }
-    from.whole("max_tool_calls", 0..=100_000_000)?;
     Ok(())
 }
 

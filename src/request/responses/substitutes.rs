@@ -5,10 +5,11 @@
 
 use super::item::{Item, ItemArguments};
 use super::tools::TOOL_SEARCH;
-use crate::json::{Text, compacted};
+use crate::json::{self, Raw, Text, compacted};
 use crate::request::Rules;
 use crate::request::object::RequestObject;
 use crate::request::turn::ContentPart;
+use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 
 /// Returns the call or the output that replaces an item; `None` if its type has none, or if the item lacks a member
@@ -55,6 +56,42 @@ pub(super) fn substitute<'a>(
             tools: item.objects("tools", rules.caps.tools)?,
         })),
         _ => Ok(None),
+    }
+}
+
+/// Returns the call of a tool that samewire has run, and its output; none if it has neither output nor error.
+pub(super) fn ran<'a>(item: &RequestObject<'a>) -> Result<Vec<Item<'a>>, Failure> {
+    let told = match (item.text("output")?, item.get("error")) {
+        (Some(output), _) => output.decoded().into_owned(),
+        (None, Some(error)) => error_text(error),
+        (None, None) => return Ok(Vec::new()),
+    };
+    let id = item.required_name("id")?;
+    let call = Item::Call {
+        id,
+        namespace: Some(item.required_name("server_label")?),
+        name: item.required_name("name")?,
+        arguments: ItemArguments::Text(item.required_text("arguments")?, ToolKind::Function),
+    };
+    Ok(std::iter::once(call)
+        .chain(output(Some(id), Some(told)))
+        .collect())
+}
+
+/// Returns what the model reads of an error: its message, its texts, or all of it.
+fn error_text(error: Raw<'_>) -> String {
+    let content = json::raw_member(error.get(), "content");
+    let parts: Vec<Raw<'_>> = content
+        .and_then(|content| json::read(content.get()).ok())
+        .unwrap_or_default();
+    let texts: Vec<_> = parts
+        .iter()
+        .filter_map(|part| json::member(part.get(), "text"))
+        .collect();
+    match json::member(error.get(), "message") {
+        Some(message) => message,
+        None if texts.is_empty() => compacted(error),
+        None => texts.join("\n"),
     }
 }
 

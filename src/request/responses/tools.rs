@@ -5,25 +5,24 @@
 //! both. Never: leaves a tool out without naming it.
 
 use super::ResponsesMode;
+use super::function_names::{LONGEST, flat_name, function_name, is_free};
+use super::server_tools::{self, MCP, UsedServer};
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
 use crate::request::object::RequestObject;
 use crate::request::offered_tools::write_rest;
 use crate::request::parts;
 use crate::request::refusals::{invalid, unsupported_value};
+use crate::wire::encode::ServerTool;
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::ident;
 use crate::wire::options::UnsupportedTools;
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-/// Maximum length of a function name, in characters.
-const LONGEST: usize = 64;
 /// Type of the tool with which a model searches for tools, and its name as a function.
 pub(super) const TOOL_SEARCH: &str = "tool_search";
-/// Number of hash digits that replace the rest of a name that is too long.
-const DIGITS: usize = 8;
 
 /// Tools of a request. Namespaced and custom tools become plain functions for the engine, and its calls are mapped
 /// back.
@@ -37,6 +36,8 @@ pub struct ResponsesTools {
     /// Index of the first offer for each namespace and name.
     by_name: HashMap<(Option<String>, String), usize>,
     hosted: Vec<Hosted>,
+    /// Servers whose tools samewire runs.
+    servers: Vec<UsedServer>,
     choice: ResponsesToolChoice,
 }
 
@@ -60,6 +61,8 @@ struct OfferedFunction {
     rest: String,
     /// Path of the tool in the request, for error messages.
     path: String,
+    /// True if samewire runs the tool. Its namespace is then the server's label.
+    is_server: bool,
 }
 
 /// Hosted tool: one that an engine runs itself, if it supports it.
@@ -114,6 +117,12 @@ impl ResponsesTools {
             .unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = RequestObject::of(format!("tools[{at}]"), raw)?;
+            if way == ResponsesMode::Chat
+                && let Some(server) = UsedServer::read(&tool, &from.rules.tools)?
+            {
+                tools.serve(server, tool.here())?;
+                continue;
+            }
             tools.add(&tool, Some(at))?;
             let last = tools
                 .hosted
@@ -234,12 +243,68 @@ impl ResponsesTools {
             tool: called,
             rest,
             path: tool.here().to_owned(),
+            is_server: false,
         });
         Ok(())
     }
 
+    /// Offers the tools of a server.
+    fn serve(&mut self, server: UsedServer, path: &str) -> Result<(), Failure> {
+        if self.servers.iter().any(|other| other.label == server.label) {
+            let param = format!("{path}.server_label");
+            return Err(invalid(param, "another tool has this label"));
+        }
+        let offers = server.tools.iter().map(|(listed, tool)| OfferedFunction {
+            wire_name: String::new(),
+            tool: CalledTool {
+                namespace: Some(tool.label.to_string()),
+                name: listed.name.clone(),
+                kind: ToolKind::Function,
+            },
+            rest: server_tools::function(listed),
+            path: path.to_owned(),
+            is_server: true,
+        });
+        self.offers.extend(offers);
+        self.servers.push(server);
+        Ok(())
+    }
+
+    /// Leaves the choice to the model: a call that was required has been made.
+    pub(super) fn release_choice(&mut self) {
+        match &mut self.choice {
+            ResponsesToolChoice::Word(word) | ResponsesToolChoice::Only(_, word)
+                if word == "required" =>
+            {
+                "auto".clone_into(word);
+            }
+            ResponsesToolChoice::One(_) => self.choice = ResponsesToolChoice::Unset,
+            _ => {}
+        }
+    }
+
+    /// Returns true if the request names servers whose tools samewire runs.
+    pub fn names_servers(&self) -> bool {
+        !self.servers().is_empty()
+    }
+
+    /// Returns the tools that samewire runs, by the engine's names.
+    pub fn server_tools(&self) -> HashMap<String, Arc<ServerTool>> {
+        let own = |server: &UsedServer| server.tools.clone();
+        let all = self.servers().iter().flat_map(own);
+        all.map(|(_, tool)| (self.wire_name(Some(&tool.label), &tool.name), tool))
+            .collect()
+    }
+
+    /// Returns the servers whose tools samewire runs.
+    pub(super) fn servers(&self) -> &[UsedServer] {
+        &self.servers
+    }
+
     /// Assigns every offer its name on the wire: tools outside namespaces keep theirs.
     fn assign_wire_names(&mut self) -> Result<(), Failure> {
+        self.by_wire.clear();
+        self.by_name.clear();
         let outside = |offer: &OfferedFunction| offer.tool.namespace.is_none();
         for inside in [false, true] {
             for at in 0..self.offers.len() {
@@ -255,12 +320,16 @@ impl ResponsesTools {
                     let first = self
                         .offers
                         .get(first)
-                        .map(|first| (first.wire_name.clone(), first.tool.kind));
+                        .map(|first| (first.wire_name.clone(), first.tool.kind, first.is_server));
                     let Some(offer) = self.offers.get_mut(at) else {
                         continue;
                     };
                     match first {
-                        Some((wire, kind)) if kind == offer.tool.kind => offer.wire_name = wire,
+                        Some((wire, kind, is_server))
+                            if (kind, is_server) == (offer.tool.kind, offer.is_server) =>
+                        {
+                            offer.wire_name = wire
+                        }
                         // Calls of the two tools would be indistinguishable.
                         _ => {
                             let param = format!("{}.name", offer.path);
@@ -271,6 +340,11 @@ impl ResponsesTools {
                 }
                 let wire = match &offer.tool.namespace {
                     None => offer.tool.name.clone(),
+                    // Only names that clash need the label.
+                    Some(_) if offer.is_server && is_free(&offer.tool.name, &self.by_wire) => {
+                        offer.tool.name.clone()
+                    }
+                    Some(label) if offer.is_server => function_name(label, &offer.tool.name),
                     Some(namespace) => flat_name(namespace, &offer.tool.name, |name| {
                         self.by_wire.contains_key(name)
                     }),
@@ -378,6 +452,24 @@ impl ResponsesTools {
             TOOL_SEARCH if self.called(TOOL_SEARCH).kind == ToolKind::Search => {
                 let at = self.by_wire.get(TOOL_SEARCH);
                 return Ok(ChosenTool::Offers(at.copied().into_iter().collect()));
+            }
+            MCP if !self.servers.is_empty() => {
+                let label = choice.required_name("server_label")?.decoded();
+                let name = choice.text("name")?.map(|name| name.decoded());
+                let is_meant = |offer: &OfferedFunction| {
+                    offer.is_server
+                        && offer.tool.namespace.as_deref() == Some(&label)
+                        && name.as_ref().is_none_or(|name| *name == offer.tool.name)
+                };
+                let all = self.offers.iter().enumerate();
+                let all: Vec<_> = all
+                    .filter(|(_, offer)| is_meant(offer))
+                    .map(|(at, _)| at)
+                    .collect();
+                return match all.is_empty() {
+                    true => Err(unknown(choice, name.as_deref().unwrap_or(&label))),
+                    false => Ok(ChosenTool::Offers(all)),
+                };
             }
             kind => {
                 let found = self
@@ -511,8 +603,13 @@ impl ResponsesTools {
 
     /// Iterates over the tools left out, with path and type: `tools[3].web_search`.
     pub(super) fn dropped(&self) -> impl Iterator<Item = String> {
+        let ignored = self
+            .servers
+            .iter()
+            .flat_map(|server| server.ignored.clone());
         self.left_out()
             .map(|left| format!("{}.{}", left.path, left.kind))
+            .chain(ignored)
     }
 
     /// Returns the indices in `tools` of the tools left out.
@@ -689,19 +786,6 @@ fn is_word(word: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// Returns a flat name for a tool in a namespace. A name that is too long or already taken ends in a hash.
-fn flat_name(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
-    let full = format!("{namespace}__{name}");
-    if full.chars().count() <= LONGEST && !taken(&full) {
-        return full;
-    }
-    let head: String = full.chars().take(LONGEST - DIGITS - 1).collect();
-    format!(
-        "{head}_{}",
-        ident::sha256_hex(format!("{namespace}\0{name}").as_bytes(), DIGITS)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -710,25 +794,6 @@ mod tests {
     use crate::wire::options::Options;
     use bytes::Bytes;
     use std::sync::Arc;
-
-    #[test]
-    fn names_fit() {
-        let long = "x".repeat(61);
-        assert_eq!(flat_name("a", "b", |_| false), "a__b");
-        assert_eq!(flat_name("a", &long, |_| false), format!("a__{long}"));
-        let cut = flat_name("ab", &long, |_| false);
-        assert_eq!((cut.len(), cut.starts_with("ab__xxx")), (64, true));
-        assert_ne!(
-            cut,
-            flat_name("ab", &format!("{long}x"), |_| false),
-            "what was cut off counts"
-        );
-        assert_ne!(
-            flat_name("a", "b__c", |_| true),
-            flat_name("a__b", "c", |_| true),
-            "and where the name was joined"
-        );
-    }
 
     fn tools(members: &str, way: ResponsesMode) -> ResponsesTools {
         let body = Bytes::from(format!(r#"{{"input":"a",{members}}}"#));

@@ -6,13 +6,13 @@
 use super::ResponsesTools;
 use super::item::{Item, ItemArguments};
 use super::sealed::{Unseal, open_reasoning, open_summary};
-use crate::json::{Raw, Text, compacted};
+use crate::json::{self, Raw, Text, compacted};
 use crate::request::turn::{Author, ContentPart, InputCall, InputTurn, TurnRole, member};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Groups items, each with its path, into turns. `hosted`: items of hosted tools become turns too. Fails on an
 /// output without its call, and on a sealed summary that cannot be opened.
@@ -22,10 +22,16 @@ pub(super) fn turns<'a>(
     unseal: Unseal<'_>,
     hosted: bool,
 ) -> Result<Vec<InputTurn<'a>>, Failure> {
-    let items: Vec<_> = items
-        .into_iter()
-        .map(|(path, item)| (path, read_as(item, hosted)))
-        .collect();
+    let items = flattened(items, hosted);
+    let asked = items.iter().filter_map(|(_, item)| match item {
+        Item::Hosted {
+            kind: "mcp_approval_request",
+            raw: Cow::Borrowed(text),
+            ..
+        } => Some((json::member(text, "id")?, *text)),
+        _ => None,
+    });
+    let asked: HashMap<String, &str> = asked.collect();
     let called = items.iter().filter_map(|(_, item)| match item {
         Item::Call { id, .. } => Some(id.decoded().into_owned()),
         _ => None,
@@ -92,6 +98,11 @@ pub(super) fn turns<'a>(
                 let parts = vec![ContentPart::Generated(tools.found(&found))];
                 turns.push(InputTurn::new(TurnRole::Tool(call), parts));
             }
+            Item::Hosted {
+                kind: "mcp_approval_response",
+                raw: Cow::Borrowed(response),
+                ..
+            } if !hosted => add_rejection(response, &asked, tools, &mut turns),
             Item::Hosted { raw, .. } if hosted => {
                 turns.push(InputTurn::new(TurnRole::Hosted(raw), Vec::new()))
             }
@@ -104,15 +115,41 @@ pub(super) fn turns<'a>(
     Ok(turns)
 }
 
-/// Returns an item in the form that the engine reads: an item of a hosted tool unchanged if `hosted`, otherwise its
-/// substitute, if it has one.
-fn read_as(item: Item<'_>, hosted: bool) -> Item<'_> {
+/// Returns the items in the form that the engine reads. The outputs of calls that samewire has run come after the client's
+/// calls of the same turn.
+fn flattened<'p, 'a>(
+    items: Vec<(Cow<'p, str>, Item<'a>)>,
+    hosted: bool,
+) -> Vec<(Cow<'p, str>, Item<'a>)> {
+    let (mut all, mut held) = (Vec::new(), Vec::new());
+    let mut has_client_call = false;
+    for (path, item) in items {
+        let read = read_as(item, hosted);
+        let ran = matches!(read.as_slice(), [Item::Call { .. }, Item::Output { .. }]);
+        let is_call = matches!(read.as_slice(), [Item::Call { .. }]);
+        let goes_on = is_call || ran && has_client_call;
+        if !goes_on {
+            all.append(&mut held);
+            has_client_call = false;
+        }
+        has_client_call |= is_call;
+        for item in read {
+            match ran && matches!(item, Item::Output { .. }) {
+                true => held.push((path.clone(), item)),
+                false => all.push((path.clone(), item)),
+            }
+        }
+    }
+    all.append(&mut held);
+    all
+}
+
+/// Returns an item in the form that the engine reads: an item of a hosted tool unchanged if `hosted`, otherwise what
+/// takes its place, if anything does.
+fn read_as(item: Item<'_>, hosted: bool) -> Vec<Item<'_>> {
     match item {
-        Item::Hosted {
-            substitute: Some(item),
-            ..
-        } if !hosted => *item,
-        item => item,
+        Item::Hosted { substitutes, .. } if !hosted && !substitutes.is_empty() => substitutes,
+        item => vec![item],
     }
 }
 
@@ -138,6 +175,42 @@ pub(super) fn drop_oldest(turns: &mut Vec<InputTurn<'_>>, mut count: usize) -> R
     } else {
         Ok(())
     }
+}
+
+/// Adds a call that the client has not approved, with that as its output. `asked`: the items that have asked, by id. Does
+/// nothing if the client has approved it: then its call and its output are another item.
+fn add_rejection<'a>(
+    response: &'a str,
+    asked: &HashMap<String, &'a str>,
+    tools: &ResponsesTools,
+    turns: &mut Vec<InputTurn<'a>>,
+) {
+    let is_rejected =
+        json::raw_member(response, "approve").is_some_and(|flag| flag.get() == "false");
+    let id = json::raw_member(response, "approval_request_id").and_then(Text::of);
+    let Some(id) = id.filter(|_| is_rejected) else {
+        return;
+    };
+    let Some(request) = asked.get(id.decoded().as_ref()) else {
+        return;
+    };
+    let member = |key| json::member(request, key).unwrap_or_default();
+    let given = member("arguments");
+    assistant(turns).calls.push(InputCall {
+        id,
+        name: tools
+            .wire_name(Some(&member("server_label")), &member("name"))
+            .into(),
+        arguments: arguments(Text::plain(&given), ToolKind::Function),
+    });
+    let mut told = "The user has not approved this call.".to_owned();
+    if let Some(reason) = json::member(response, "reason") {
+        told = format!("{told} {reason}");
+    }
+    turns.push(InputTurn::new(
+        TurnRole::Tool(id),
+        vec![ContentPart::Generated(told)],
+    ));
 }
 
 /// Returns the assistant turn at the end, or starts one.

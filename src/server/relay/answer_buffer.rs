@@ -1,6 +1,6 @@
 //! Output of the rewriter that the client has not been sent yet, and the rules for when it may be sent.
 
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use crate::wire::{AnswerReader, AnswerWriter, Ending, OutputBuffer};
 
 /// The writer of the answer with its output buffer. Readers of engine answers write to it.
@@ -114,12 +114,18 @@ impl AnswerBuffer {
 
     /// Returns true if there is output that may be sent, or the answer has ended.
     pub(super) fn is_due(&self, reader: &AnswerReader) -> bool {
-        self.ended(reader) || self.has_content(reader) && !self.out.is_empty()
+        let may_be_sent = self.has_content(reader) || self.writer.is_past_pause();
+        self.ended(reader) || may_be_sent && !self.out.is_empty()
+    }
+
+    /// Fails an answer that its engine has ended.
+    pub(super) fn fail_after_end(&mut self, reader: &mut AnswerReader, failure: Failure) {
+        reader.fail_after_end(failure, &mut self.writer, &mut self.out);
     }
 
     /// Ends an answer whose missing choices cannot be requested.
     pub(super) fn end_without_missing(&mut self, reader: &mut AnswerReader) {
-        reader.fail_missing_choices(&mut self.writer, &mut self.out);
+        self.fail_after_end(reader, Fault::Incomplete.into());
     }
 
     /// Fails the whole answer because the choice that `reader` reads has failed. Before the status is sent, the failure

@@ -34,6 +34,8 @@ pub(super) struct EngineExchange {
     pub(super) step: EngineStep,
     /// Upstream of the request.
     pub(super) chosen: ChosenUpstream,
+    /// True once its outcome has been logged and reported, or if it was never sent.
+    pub(super) is_reported: bool,
     /// Class of a failure, where the failure itself does not tell.
     pub(super) class: Option<RetryClass>,
     /// Headers of the engine's answer that are passed to the client.
@@ -57,12 +59,18 @@ impl EngineExchange {
         Self {
             step,
             chosen,
+            is_reported: false,
             class: None,
             passed,
             fallbacks,
             refused: None,
             missing_fallback: None,
         }
+    }
+
+    /// Withdraws a request that has not been sent.
+    pub(super) fn withdraw(&mut self) {
+        (self.step, self.is_reported) = (EngineStep::Done, true);
     }
 
     /// Returns true if the exchange is finished or cancelled.

@@ -233,8 +233,11 @@ impl Leg {
         record.attempted(upstream, failure);
     }
 
-    /// Logs the attempt, and reports its outcome to the upstream's health tracking.
+    /// Logs the attempt, and reports its outcome to the upstream's health tracking; once.
     pub(super) fn finish_attempt(&mut self, client: &mut ClientSide) {
+        if std::mem::replace(&mut self.exchange.is_reported, true) {
+            return;
+        }
         self.log_attempt(client);
         let failure = self.reader.failure();
         if failure.is_none() {

@@ -135,12 +135,19 @@ impl Relay {
                     fallbacks,
                 },
         } = attempt;
-        record.sent_to(chosen.upstream(), 1);
+        // Calls that the client has approved run first.
+        let is_paused = output.is_paused();
+        if !is_paused {
+            record.sent_to(chosen.upstream(), 1);
+        }
         let clock = RelayTimers::new(stream, &record.app.config.timeouts, &options);
         let (resend, selection) = resend
             .map(|(request, selection)| (Box::new(Resend::new(request)), selection))
             .unzip();
-        let exchange = EngineExchange::begin(chosen, answer, fallbacks);
+        let mut exchange = EngineExchange::begin(chosen, answer, fallbacks);
+        if is_paused {
+            exchange.withdraw();
+        }
         let mut legs = Legs::new(Leg {
             exchange,
             reader,
@@ -205,12 +212,6 @@ impl Relay {
         if !self.ended() {
             self.fail(failure.into());
         }
-    }
-
-    fn fail(&mut self, failure: Failure) {
-        // The reader of an engine answer that has ended would ignore the failure.
-        self.begin_pause();
-        self.legs.first.fail(failure, &mut self.client);
     }
 
     fn limits(&self) -> &Limits {
@@ -506,9 +507,8 @@ impl Relay {
             &leg.exchange.step,
             EngineStep::Reading(_, BodyKind::Error(_))
         );
-        // With several legs, `finish_choice` has finished the attempt of each. A round without outputs has none.
-        let is_finished = client.buffer.writer.is_merged() && is_good;
-        if !is_finished && client.record.attempts > 0 {
+        // With several legs, `finish_choice` has finished the attempt of each.
+        if !(client.buffer.writer.is_merged() && is_good) {
             leg.finish_attempt(client);
         }
         client.resend = None;

@@ -11,16 +11,16 @@ use super::Relay;
 use super::attempt::{AttemptTarget, UpstreamRequest};
 use super::exchange::EngineExchange;
 use super::selection::UpstreamSelection;
-use crate::server::admit::quota::{Admission, Ticket};
+use crate::server::admit::quota::Admission;
 use crate::server::storage::persist::{PendingWrite, ResponseWriter};
 use crate::store::Item;
 use crate::upstream::Pool;
-use crate::wire::encode::{Finished, OutputItem, Response as Encoder};
-use crate::wire::{AnswerReader, Api, Shape, Stamp};
+use crate::wire::encode::{Finished, Response as Encoder};
+use crate::wire::fault::Failure;
+use crate::wire::{AnswerWriter, OutputBuffer};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Future that ends once all outputs are there, or the process shuts down.
 pub(in crate::server) type PendingOutputs = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -30,17 +30,33 @@ pub(in crate::server) trait Rounds: Send {
     /// Notes the id of the answer, of which the client now receives the first bytes.
     fn begin(&mut self, id: &str);
 
-    /// Begins to wait for the outputs of the calls among `items`, those of the answer since the last pause.
-    fn pause(&mut self, items: &[OutputItem]) -> PendingOutputs;
+    /// Begins to wait for the outputs of the calls since the last pause.
+    fn pause(&mut self, writer: &mut AnswerWriter, out: &mut OutputBuffer) -> PendingOutputs;
 
     /// Returns the longest time that the outputs may take.
     fn limit(&self) -> Duration;
 
-    /// Returns the items that the conversation has gained: those of the paused answer, and the outputs of its calls.
-    fn gained(&mut self) -> Vec<Item>;
+    /// Continues the paused answer, whose outputs are there.
+    ///
+    /// # Errors
+    /// Fails if the answer may not go on.
+    fn resume(
+        &mut self,
+        writer: &mut AnswerWriter,
+        out: &mut OutputBuffer,
+    ) -> Result<Resumed, Failure>;
 
     /// Starts to store the answer, which has ended.
     fn store(self: Box<Self>, writer: ResponseWriter, finished: Finished) -> PendingWrite;
+}
+
+/// State of an answer after its outputs.
+pub(in crate::server) enum Resumed {
+    /// It goes on with another engine request, to a conversation that has gained these items: those of the paused
+    /// answer, and the outputs of its calls.
+    Continues(Vec<Item>),
+    /// It has ended.
+    Ended,
 }
 
 /// Rounds of a relay's answer.
@@ -103,49 +119,72 @@ impl Relay {
             // At a shutdown the caller fails the answer.
             if !self.client.record.app.is_cut() {
                 state.outputs = None;
-                self.begin_round();
+                self.end_pause();
             }
         }
         Poll::Ready(())
     }
 
-    /// Ends the round of a paused answer and begins to wait for outputs, unless that has begun.
-    pub(super) fn begin_pause(&mut self) {
-        let is_waiting = |state: &RoundState| state.outputs.is_some();
-        if !self.client.buffer.writer.is_paused() || self.rounds.as_ref().is_none_or(is_waiting) {
-            return;
-        }
-        let sent = self.client.resend.take().map(|resend| resend.request);
-        let sent = sent.zip(self.legs.first.selection.take());
-        self.complete_record();
+    /// Ends the exchange of a paused answer and begins to wait for outputs, unless that has begun. Calls that the client
+    /// has approved run before there is an exchange.
+    fn begin_pause(&mut self) {
         let Self {
             legs,
             client,
             rounds: Some(state),
-            closed,
             ..
         } = self
         else {
             return;
         };
-        state.request = state.request.take().or(sent);
-        let response = client.buffer.writer.response_mut();
-        let items = response.and_then(Encoder::take_pause);
-        state.outputs = Some(state.rounds.pause(&items.unwrap_or_default()));
-        if let Some(ticket) = &client.record.ticket {
-            state.admission = Some(Ticket::admission(ticket));
+        if state.outputs.is_some() {
+            return;
         }
-        client.record = client.record.of_next_round();
-        client.record.answered(200);
+        let leg = &mut legs.first;
+        let sent = client.resend.take().map(|resend| resend.request);
+        if let Some(sent) = sent.zip(leg.selection.take()) {
+            state.request = Some(sent);
+        }
+        if client.record.attempts > 0 {
+            let summary = client.buffer.writer.summary(leg.reader.summary());
+            let admission = client.record.pause(summary.usage);
+            if admission.is_some() {
+                state.admission = admission;
+            }
+            leg.finish_attempt(client);
+            leg.give_back(client.thread);
+        }
+        let buffer = &mut client.buffer;
+        let outputs = state.rounds.pause(&mut buffer.writer, &mut buffer.out);
+        state.outputs = Some(outputs);
         client.clock.wait_for_outputs(state.rounds.limit());
-        // For a failure before the next request: the reader of an answer that has ended would ignore it.
-        let shape = Shape::new(Api::Responses, true, Arc::default());
-        legs.first.reader = AnswerReader::continuing(shape, Stamp::default());
-        *closed = false;
     }
 
-    /// Sends the request that continues the answer, to the upstream that has answered so far.
-    fn begin_round(&mut self) {
+    /// Continues the answer, whose outputs are there: with another request to the upstream that has answered so far,
+    /// unless it has ended.
+    fn end_pause(&mut self) {
+        let Some(state) = &mut self.rounds else {
+            return;
+        };
+        let buffer = &mut self.client.buffer;
+        match state.rounds.resume(&mut buffer.writer, &mut buffer.out) {
+            Ok(Resumed::Continues(items)) => self.begin_round(items),
+            Ok(Resumed::Ended) => {
+                buffer.writer.resume();
+                self.client.record.resume();
+            }
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn begin_round(&mut self, items: Vec<Item>) {
+        if self.client.record.attempts > 0 {
+            self.complete_record();
+            let next = self.client.record.of_next_round();
+            self.client.record = next;
+            self.client.record.answered(200);
+            self.closed = false;
+        }
         let Self {
             legs,
             client,
@@ -158,14 +197,18 @@ impl Relay {
         let Some((request, selection)) = &mut state.request else {
             return;
         };
-        client.record.started = Instant::now();
-        client.record.trace = request.continue_with(state.rounds.gained());
-        client.record.ticket = state.admission.as_ref().map(Admission::continuation_ticket);
+        let trace = request.continue_with(items);
+        if trace.is_some() {
+            client.record.trace = trace;
+        }
+        if let Some(admission) = &state.admission {
+            client.record.ticket = Some(admission.continuation_ticket());
+        }
         let chosen = Pool::same_upstream(legs.first.exchange.chosen.upstream());
         let to = AttemptTarget::first(chosen.upstream(), selection.served());
         let pending = match request.prepare(&to) {
             Ok(pending) => pending,
-            Err(failure) => return legs.first.fail(failure, client),
+            Err(failure) => return self.fail(failure),
         };
         client.record.sent_to(chosen.upstream(), 1);
         legs.first.exchange = EngineExchange::begin(chosen, pending.answer, pending.fallbacks);
@@ -174,5 +217,18 @@ impl Relay {
         client.buffer.writer.resume();
         client.pass_limits();
         client.clock.begin_round();
+    }
+
+    /// Fails the answer, also one whose engine has ended it.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        let Self { legs, client, .. } = self;
+        if !client.buffer.writer.is_paused() {
+            return legs.first.fail(failure, client);
+        }
+        client.tell_time();
+        client.record.resume();
+        client
+            .buffer
+            .fail_after_end(&mut legs.first.reader, failure);
     }
 }

@@ -15,6 +15,7 @@ pub(super) mod stored;
 pub(super) mod submit_outputs;
 pub(super) mod tokens;
 mod tool_outputs;
+mod tool_runs;
 mod tool_wait;
 mod truncation;
 mod upstream_request;
@@ -42,6 +43,7 @@ use super::request_body::RequestBody;
 use super::storage::persist::ResponseWriter;
 use super::storage::stored_answer::StoredAnswer;
 use crate::plan::Route;
+use crate::request::Rules;
 use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};
 use crate::seal::{NONCE, SealKeys, SealKind};
@@ -58,6 +60,7 @@ use http::header::HeaderMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
+use tool_runs::ToolPlan;
 use tool_wait::{HeldStream, ToolWaits};
 use truncation::TruncatableRequest;
 use upstream_request::PreparedRequest;
@@ -146,11 +149,19 @@ async fn parse_request(
         &model,
     );
     route.responses = way.unwrap_or(route.responses);
-    let (rules, options, mode) = (
-        Arc::clone(&app.config.rules),
-        Arc::clone(&route.options),
-        route.responses,
-    );
+    let rules = match &app.tools {
+        None => Arc::clone(&app.config.rules),
+        Some(servers) => {
+            if memchr::memmem::find(&bytes, b"\"mcp\"").is_some() {
+                servers.want().await;
+            }
+            Arc::new(Rules {
+                tools: servers.lists(),
+                ..(*app.config.rules).clone()
+            })
+        }
+    };
+    let (options, mode) = (Arc::clone(&route.options), route.responses);
     let mut request = parse(&bytes, move |body| {
         ResponsesRequest::read_for(body, &options, mode, given, &rules)
     })
@@ -214,10 +225,12 @@ async fn generate(
             .await
             .map_err(|error| unavailable(admitted, &error))?;
     }
+    let tools = ToolPlan::of(admitted.app, &request, &history)?;
     let dropped = request.dropped.clone();
     let (streams, background) = (request.stream, request.background);
     // On a WebSocket the client sends the outputs over the connection itself.
-    let is_held = !admitted.by_socket
+    let is_held = tools.is_none()
+        && !admitted.by_socket
         && !background
         && tool_wait::is_requested(&admitted.head.headers, streams, &route);
     let form = StreamForm {
@@ -247,15 +260,18 @@ async fn generate(
         stamp: admitted.stamp(),
         background,
         form,
+        tools,
         queued: false,
     });
+    let rounds = rounds(admitted, call.tools.as_ref(), is_held);
     if background {
-        let response = in_background(admitted, reply, call, selection, writer, streams).await?;
+        let response =
+            in_background(admitted, reply, call, selection, (writer, rounds), streams).await?;
         return Ok(with_dropped(response, &dropped, ","));
     }
     let planned = Planned {
         writer,
-        rounds: is_held.then(|| Box::new(HeldStream::new(admitted)) as Box<dyn Rounds>),
+        rounds,
         ..Planned::begin(reply, selection, call, streams)?
     };
     let mut relay = Relay::new(planned, reply.take_record()?, admitted.worker.thread);
@@ -268,6 +284,19 @@ async fn generate(
     Ok(with_dropped(response, &dropped, ","))
 }
 
+/// Returns the rounds of an answer that pauses after calls: samewire runs them, or the client posts their outputs.
+fn rounds(
+    admitted: &Admitted<'_>,
+    tools: Option<&ToolPlan>,
+    is_held: bool,
+) -> Option<Box<dyn Rounds>> {
+    match tools {
+        Some(tools) => Some(Box::new(tools.rounds(admitted.app, &admitted.request_id))),
+        None if is_held => Some(Box::new(HeldStream::new(admitted))),
+        None => None,
+    }
+}
+
 /// Stores the queued response, starts a job that generates it, and returns the queued object or a stream of
 /// its events. Fails if the store cannot create the record or no job slot is free.
 async fn in_background(
@@ -275,7 +304,7 @@ async fn in_background(
     reply: &mut ClientReply,
     mut call: Box<PreparedRequest>,
     mut selection: UpstreamSelection,
-    writer: Option<Box<ResponseWriter>>,
+    (writer, rounds): (Option<Box<ResponseWriter>>, Option<Box<dyn Rounds>>),
     streams: bool,
 ) -> Result<Response<Body>, Failure> {
     let (worker, app) = (Arc::clone(admitted.worker), Arc::clone(admitted.app));
@@ -309,7 +338,7 @@ async fn in_background(
         options,
         stream: true,
         writer: None,
-        rounds: None,
+        rounds,
     };
     let (told, begun) = oneshot::channel();
     let begin = {

@@ -13,12 +13,13 @@ use crate::plan::Route;
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
 use crate::server::admitted::Admitted;
-use crate::server::relay::rounds::{PendingOutputs, Rounds};
+use crate::server::relay::rounds::{PendingOutputs, Resumed, Rounds};
 use crate::server::storage::persist::{self, PendingWrite, ResponseWriter};
 use crate::store::{Item, Key};
-use crate::wire::encode::{Finished, OutputItem};
+use crate::wire::encode::{Finished, OutputItem, Response};
 use crate::wire::fault::Failure;
 use crate::wire::options::ResponsesDialect;
+use crate::wire::{AnswerWriter, OutputBuffer};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -186,9 +187,11 @@ impl Rounds for HeldStream {
         self.key = Some(key);
     }
 
-    fn pause(&mut self, items: &[OutputItem]) -> PendingOutputs {
+    fn pause(&mut self, writer: &mut AnswerWriter, _: &mut OutputBuffer) -> PendingOutputs {
+        let items = writer.response_mut().and_then(Response::take_pause);
+        let items = items.unwrap_or_default();
         self.items.extend(items.iter().map(persist::stored_item));
-        let pending = Arc::new(PendingCalls::of(pending_calls(items)));
+        let pending = Arc::new(PendingCalls::of(pending_calls(&items)));
         self.pending = Arc::clone(&pending);
         if let Some(key) = &self.key {
             let waiting = Some(Arc::clone(&pending));
@@ -207,7 +210,7 @@ impl Rounds for HeldStream {
         *self.app.config.timeouts.tool_hold
     }
 
-    fn gained(&mut self) -> Vec<Item> {
+    fn resume(&mut self, _: &mut AnswerWriter, _: &mut OutputBuffer) -> Result<Resumed, Failure> {
         if let Some(key) = &self.key {
             self.app.responses.tool_waits.wait(key, None);
         }
@@ -221,7 +224,7 @@ impl Rounds for HeldStream {
             .extend(outputs.filter_map(|(nth, item)| persist::item(item, &response, at + nth)));
         let gained = self.items.split_at(self.known).1.to_vec();
         self.known = self.items.len();
-        gained
+        Ok(Resumed::Continues(gained))
     }
 
     fn store(mut self: Box<Self>, writer: ResponseWriter, finished: Finished) -> PendingWrite {

@@ -1,6 +1,7 @@
 //! Engine request built from a Responses request.
 
 use super::seal;
+use super::tool_runs::ToolPlan;
 use super::truncation::TruncatableRequest;
 use crate::plan;
 use crate::seal::SealKind;
@@ -23,6 +24,8 @@ pub(super) struct PreparedRequest {
     pub(super) stamp: Stamp,
     pub(super) background: bool,
     pub(super) form: StreamForm,
+    /// Tools that samewire runs; `None`: none.
+    pub(super) tools: Option<ToolPlan>,
     /// True if the client has received the queued response. The encoder's event for that is then discarded, so
     /// that the numbers of later events stay right.
     pub(super) queued: bool,
@@ -66,6 +69,10 @@ impl UpstreamRequest for PreparedRequest {
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
+        let encoder = match &self.tools {
+            Some(tools) => tools.wrap(encoder),
+            None => encoder,
+        };
         let answer = Arc::clone(&self.truncatable).send_or_truncate(
             &self.sender,
             to.upstream,
@@ -84,7 +91,11 @@ impl UpstreamRequest for PreparedRequest {
     }
 
     fn continue_with(&mut self, items: Vec<Item>) -> Option<Arc<Trace>> {
-        Arc::make_mut(&mut self.truncatable).continue_with(items.into_iter());
+        let truncatable = Arc::make_mut(&mut self.truncatable);
+        truncatable.continue_with(items.into_iter());
+        if self.tools.is_some() {
+            truncatable.request.release_tool_choice();
+        }
         // The ids generated for each round differ.
         if let Ok(ids) = IdSource::draw() {
             let request_id = self.stamp.request_id.take();

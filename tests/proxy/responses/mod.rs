@@ -9,6 +9,7 @@ mod native;
 pub(crate) mod over_chat;
 mod published;
 pub(crate) mod races;
+mod server_tools;
 pub(crate) mod socket;
 mod socket_ends;
 pub(crate) mod stored;

@@ -9,6 +9,8 @@ mod completions;
 mod frame;
 mod messages;
 mod responses;
+mod server_call;
+mod server_calls;
 mod stream;
 mod tool_names;
 mod whole;
@@ -22,6 +24,9 @@ pub use responses::{
     Echo, EventFraming, Finished, LimitUse, NameMeaning, OutputCall, OutputCalls, OutputItem,
     Persisted, RecoveredItems, Reply, Response, Seal, Sealing, StreamForm, in_dialect,
 };
+
+pub use server_call::{CallOutcome, ServerCall, ServerTool};
+pub use server_calls::ServerCalls;
 
 use super::event::{Delta, Event, FrameExtras};
 use super::fault::Failure;
@@ -75,6 +80,11 @@ pub trait Encode: Send {
 
     /// Returns the encoder of a Responses answer, to change it; `None` for other APIs.
     fn response_mut(&mut self) -> Option<&mut Response> {
+        None
+    }
+
+    /// Returns the adapter for tools that samewire runs; `None` if there are none.
+    fn server_calls(&mut self) -> Option<&mut ServerCalls> {
         None
     }
 }

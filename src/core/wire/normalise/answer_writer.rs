@@ -2,7 +2,7 @@
 
 use super::merge::Merge;
 use crate::json::Text;
-use crate::wire::encode::{Encode, LimitUse, Response, encoder};
+use crate::wire::encode::{Encode, LimitUse, Response, ServerCalls, encoder};
 use crate::wire::event::{Delta, Event, FrameExtras};
 use crate::wire::fault::Failure;
 use crate::wire::{
@@ -24,12 +24,14 @@ pub struct AnswerWriter {
     pub(in crate::wire) merge: Option<Box<Merge>>,
     /// True if the engine's answer has ended and that of the client has not: it waits for the outputs of its calls.
     paused: bool,
+    /// True once the answer has gone on after a pause.
+    has_resumed: bool,
 }
 
 impl AnswerWriter {
     /// Creates the writer of an answer of which nothing has been sent.
     pub(in crate::wire) fn new(encoder: Box<dyn Encode>) -> Self {
-        Self {
+        let mut writer = Self {
             encoder,
             committed: false,
             failure: None,
@@ -37,7 +39,10 @@ impl AnswerWriter {
             prompt_sent: false,
             merge: None,
             paused: false,
-        }
+            has_resumed: false,
+        };
+        writer.paused = writer.encoder_has_paused();
+        writer
     }
 
     /// Creates the writer of an answer that is merged from one engine answer for each choice.
@@ -148,21 +153,39 @@ impl AnswerWriter {
         self.paused
     }
 
-    /// Continues a paused answer with another engine answer.
+    /// Continues a paused answer with another engine answer, or ends it, if its end has been written.
     pub fn resume(&mut self) {
-        self.paused = false;
+        (self.paused, self.has_resumed) = (false, true);
+    }
+
+    /// Returns true if the client may have all that is written, whether this engine answer has content or not: an earlier
+    /// one had, or calls that the client has approved run.
+    pub fn is_past_pause(&self) -> bool {
+        self.paused || self.has_resumed
+    }
+
+    /// Returns the adapter for tools that samewire runs; `None` if there are none.
+    pub fn server_calls(&mut self) -> Option<&mut ServerCalls> {
+        self.encoder.server_calls()
     }
 
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
-            Event::Fail(failure) if !self.committed => self.failure = Some(failure),
+            Event::Fail(failure) if !self.committed => {
+                (self.failure, self.paused) = (Some(failure), false);
+            }
             event => {
                 let (before, is_end) = (out.len(), matches!(event, Event::End));
                 self.encoder.event(event, out);
                 self.committed |= out.len() > before || self.encoder.is_waiting();
-                self.paused = is_end && self.response().is_some_and(Response::is_paused);
+                self.paused = is_end && self.encoder_has_paused();
             }
         }
+    }
+
+    fn encoder_has_paused(&mut self) -> bool {
+        self.response().is_some_and(Response::is_paused)
+            || self.server_calls().is_some_and(|calls| calls.is_paused())
     }
 
     /// Returns true if the bytes for a delta depend only on that delta and on the last head. In a merged answer the

@@ -11,7 +11,7 @@ const STRAY: [&str; 3] = ["item_id", "output_index", "sequence_number"];
 
 /// Events specific to foreign items, each with the member that it carries. Others are dropped, since client
 /// libraries fail on unknown types.
-const EVENTS: [(&str, Option<&str>); 13] = [
+const EVENTS: [(&str, Option<&str>); 16] = [
     ("response.web_search_call.in_progress", None),
     ("response.web_search_call.searching", None),
     ("response.web_search_call.completed", None),
@@ -25,6 +25,9 @@ const EVENTS: [(&str, Option<&str>); 13] = [
     ("response.mcp_call.failed", None),
     ("response.mcp_call_arguments.delta", Some("delta")),
     ("response.mcp_call_arguments.done", Some("arguments")),
+    ("response.mcp_list_tools.in_progress", None),
+    ("response.mcp_list_tools.completed", None),
+    ("response.mcp_list_tools.failed", None),
 ];
 
 /// Events that precede the end of a web search that the engine sends only when it is complete.
@@ -43,8 +46,8 @@ pub(super) struct Foreign {
     pub(super) slot: Option<u32>,
     kind: String,
     status: Option<String>,
-    /// Members other than id, type and status, each as `,"key":value`.
-    members: BytesMut,
+    /// Members other than id, type and status, as keys and compact JSON.
+    members: Vec<(String, String)>,
     /// True if the item has reached its final form.
     pub(super) complete: bool,
 }
@@ -55,7 +58,7 @@ impl Foreign {
             slot,
             kind: kind.to_owned(),
             status: None,
-            members: BytesMut::new(),
+            members: Vec::new(),
             complete: false,
         };
         foreign.read(data);
@@ -68,7 +71,7 @@ impl Foreign {
             return;
         };
         self.status = None;
-        self.members = BytesMut::with_capacity(data.get().len());
+        self.members.clear();
         for (key, value) in members {
             match key.as_ref() {
                 "status" => {
@@ -76,13 +79,15 @@ impl Foreign {
                 }
                 "id" | "type" => {}
                 stray if STRAY.contains(&stray) => {}
-                key => {
-                    self.members.put_u8(b',');
-                    write_string(key, &mut self.members);
-                    self.members.put_u8(b':');
-                    self.members.extend_from_slice(compacted(value).as_bytes());
-                }
+                key => self.members.push((key.to_owned(), compacted(value))),
             }
+        }
+    }
+
+    /// Replaces the value of a member that an event has completed; ignored if the item has no such member.
+    pub(super) fn complete_member(&mut self, key: &str, value: Raw<'_>) {
+        if let Some((_, known)) = self.members.iter_mut().find(|(known, _)| known == key) {
+            *known = compacted(value);
         }
     }
 
@@ -101,9 +106,19 @@ impl Foreign {
             "web_search_call" => "ws",
             "code_interpreter_call" => "ci",
             "mcp_call" => "mcp",
+            "mcp_list_tools" => "mcpl",
+            "mcp_approval_request" => "mcpr",
             "compaction" => "cmp",
             kind => kind,
         }
+    }
+
+    /// Returns true if items of this type have a status.
+    pub(super) fn has_status(&self) -> bool {
+        !matches!(
+            self.kind.as_str(),
+            "mcp_list_tools" | "mcp_approval_request"
+        )
     }
 
     pub(super) fn item_type(&self) -> &str {
@@ -128,6 +143,11 @@ impl Foreign {
 
     /// Appends the members after `status`, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
-        out.extend_from_slice(&self.members);
+        for (key, value) in &self.members {
+            out.put_u8(b',');
+            write_string(key, out);
+            out.put_u8(b':');
+            out.extend_from_slice(value.as_bytes());
+        }
     }
 }

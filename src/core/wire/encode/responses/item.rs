@@ -146,11 +146,16 @@ impl Item {
             (false, true) => "incomplete",
             (false, false) => own.unwrap_or("completed"),
         };
+        let has_status =
+            !matches!(&self.kind, OutputKind::Foreign(foreign) if !foreign.has_status());
         for (key, value) in [
             ("{\"id\":", &*self.place.id),
             (",\"type\":", word),
             (",\"status\":", status),
-        ] {
+        ]
+        .into_iter()
+        .take(if has_status { 3 } else { 2 })
+        {
             out.extend_from_slice(key.as_bytes());
             write_string(value, out.open());
         }

@@ -184,6 +184,14 @@ impl Response {
         self.object_as(&ResponseEnding::Queued)
     }
 
+    /// Writes the opening events of an answer, with an id of its own if no engine has answered yet.
+    pub fn begin_without_engine(&mut self, out: &mut OutputBuffer) {
+        if self.object.id().is_empty() {
+            self.object.begin_without_head(&self.id, &self.reply.model);
+        }
+        self.begin(out);
+    }
+
     /// Returns the id under which the answer can be stored; `None` before its first event.
     pub fn response_id(&self) -> Option<&str> {
         Some(self.object.id()).filter(|id| !id.is_empty())
@@ -559,6 +567,9 @@ impl Response {
                 let members = Members::of(data.get()).unwrap_or_default().0;
                 let value =
                     key.and_then(|key| Some((key, members.iter().rfind(|(own, _)| own == key)?.1)));
+                if let Some((key, value)) = value {
+                    foreign.complete_member(key, value);
+                }
                 return events.foreign(name, place, value, out);
             }
             ItemStage::Done => foreign.read(data),
@@ -679,10 +690,7 @@ impl Response {
         if !self.reply.stream {
             return;
         }
-        if self.object.id().is_empty() {
-            self.object.begin_without_head(&self.id, &self.reply.model);
-        }
-        self.begin(out);
+        self.begin_without_engine(out);
         for item in &mut self.items {
             item.cut |= item.open;
             item.kind.close();
