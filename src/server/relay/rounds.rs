@@ -7,10 +7,11 @@
 //!
 //! Each round has its own record: its engine request is counted, charged and logged for itself.
 
-use super::Relay;
 use super::attempt::{AttemptTarget, UpstreamRequest};
 use super::exchange::EngineExchange;
+use super::leg::Leg;
 use super::selection::UpstreamSelection;
+use super::{ClientSide, Relay};
 use crate::server::admit::quota::Admission;
 use crate::server::storage::persist::{PendingWrite, ResponseWriter};
 use crate::store::Item;
@@ -86,6 +87,36 @@ impl RoundState {
     pub(super) fn store(self, writer: ResponseWriter, finished: Finished) -> PendingWrite {
         self.rounds.store(writer, finished)
     }
+
+    /// Polls the wait for outputs. The first poll ends the exchange of the paused answer and begins the wait. Calls that
+    /// the client has approved run before there is an exchange.
+    fn poll_outputs(
+        &mut self,
+        leg: &mut Leg,
+        client: &mut ClientSide,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if let Some(outputs) = &mut self.outputs {
+            return outputs.as_mut().poll(cx);
+        }
+        let sent = client.resend.take().map(|resend| resend.request);
+        if let Some(sent) = sent.zip(leg.selection.take()) {
+            self.request = Some(sent);
+        }
+        if client.record.attempts > 0 {
+            let summary = client.buffer.writer.summary(leg.reader.summary());
+            let admission = client.record.pause(summary.usage);
+            if admission.is_some() {
+                self.admission = admission;
+            }
+            leg.finish_attempt(client);
+            leg.give_back(client.thread);
+        }
+        let buffer = &mut client.buffer;
+        let outputs = self.rounds.pause(&mut buffer.writer, &mut buffer.out);
+        client.clock.wait_for_outputs(self.rounds.limit());
+        self.outputs.insert(outputs).as_mut().poll(cx)
+    }
 }
 
 impl Relay {
@@ -111,11 +142,8 @@ impl Relay {
         if !self.client.buffer.out.is_empty() {
             return Poll::Pending;
         }
-        self.begin_pause();
-        if let Some(state) = &mut self.rounds
-            && let Some(outputs) = &mut state.outputs
-        {
-            ready!(outputs.as_mut().poll(cx));
+        if let Some(state) = &mut self.rounds {
+            ready!(state.poll_outputs(&mut self.legs.first, &mut self.client, cx));
             // At a shutdown the caller fails the answer.
             if !self.client.record.app.is_cut() {
                 state.outputs = None;
@@ -123,41 +151,6 @@ impl Relay {
             }
         }
         Poll::Ready(())
-    }
-
-    /// Ends the exchange of a paused answer and begins to wait for outputs, unless that has begun. Calls that the client
-    /// has approved run before there is an exchange.
-    fn begin_pause(&mut self) {
-        let Self {
-            legs,
-            client,
-            rounds: Some(state),
-            ..
-        } = self
-        else {
-            return;
-        };
-        if state.outputs.is_some() {
-            return;
-        }
-        let leg = &mut legs.first;
-        let sent = client.resend.take().map(|resend| resend.request);
-        if let Some(sent) = sent.zip(leg.selection.take()) {
-            state.request = Some(sent);
-        }
-        if client.record.attempts > 0 {
-            let summary = client.buffer.writer.summary(leg.reader.summary());
-            let admission = client.record.pause(summary.usage);
-            if admission.is_some() {
-                state.admission = admission;
-            }
-            leg.finish_attempt(client);
-            leg.give_back(client.thread);
-        }
-        let buffer = &mut client.buffer;
-        let outputs = state.rounds.pause(&mut buffer.writer, &mut buffer.out);
-        state.outputs = Some(outputs);
-        client.clock.wait_for_outputs(state.rounds.limit());
     }
 
     /// Continues the answer, whose outputs are there: with another request to the upstream that has answered so far,
