@@ -5,6 +5,7 @@
 
 use super::resolver::PublicAddresses;
 use crate::config::{McpConfig, McpEndpoint};
+use crate::error::innermost_cause;
 use crate::request::server_tools::{ListedTool, ServerToolList};
 use crate::tls::{client_config, roots, trusting_nobody};
 use crate::wire::disclosure::is_private_name;
@@ -59,7 +60,7 @@ enum ServerState {
     Down(Arc<str>),
 }
 
-/// Handler of what a server says by itself.
+/// Handler of the notifications of a server.
 struct ListChanges(Arc<Notify>);
 
 impl ClientHandler for ListChanges {
@@ -106,7 +107,7 @@ impl McpServer {
         }
     }
 
-    /// Returns what the server offers, or why that is unknown.
+    /// Returns the list of the server's tools, or the reason why it is not known.
     pub(super) fn list(&self) -> ServerToolList {
         let tools = match &*self.state.borrow() {
             ServerState::Up(_, tools) => Ok(Arc::clone(tools)),
@@ -159,8 +160,8 @@ pub(super) fn failed(why: &str) -> CallOutcome {
     }
 }
 
-/// Returns the outcome of a call that the server refuses, or that does not reach it. The cause of the latter, which names
-/// addresses, is for the log alone.
+/// Returns the outcome of a call that the server refuses or that does not reach it. In the latter case only the log has
+/// the cause, which names addresses.
 fn failure(server: &str, error: ServiceError) -> CallOutcome {
     if let ServiceError::McpError(error) = error {
         return CallOutcome::Failed {
@@ -168,12 +169,12 @@ fn failure(server: &str, error: ServiceError) -> CallOutcome {
             message: error.message.into_owned(),
         };
     }
-    let why = cause(&error);
+    let why = innermost_cause(&error);
     tracing::warn!(server, why, "a call of a tool has failed");
     failed("the server has not answered the call")
 }
 
-/// Returns the texts of a result; what is no text is named.
+/// Returns the text of a result, in which media are named.
 fn outcome(result: CallToolResult) -> CallOutcome {
     let mut texts: Vec<String> = result.content.into_iter().map(text).collect();
     if texts.is_empty() {
@@ -206,17 +207,17 @@ async fn keep_connected(
     states: watch::Sender<ServerState>,
     wanted: Arc<Notify>,
 ) {
-    let mut pause = Duration::from_secs(1);
+    let mut pause = SHORTEST_PAUSE;
     while !states.is_closed() {
         let changed = Arc::new(Notify::new());
         let connected = async {
             let connection = connect(&config, &changed).await?;
-            let tools = tools(&config, &connection).await?;
+            let tools = listed(&config, connection.peer()).await?;
             Ok::<_, String>((connection, tools))
         };
         let (public, why) = match timeout(config.connect, connected).await {
             Ok(Ok((connection, tools))) => {
-                pause = Duration::from_secs(1);
+                pause = SHORTEST_PAUSE;
                 tracing::info!(
                     server = &*config.label,
                     tools = tools.len(),
@@ -273,28 +274,13 @@ async fn watch_connection(
 
 async fn connect(config: &McpConfig, changed: &Arc<Notify>) -> Result<Connection, String> {
     let handler = ListChanges(Arc::clone(changed));
-    match &config.endpoint {
+    let served = match &config.endpoint {
         McpEndpoint::Http {
             url,
             headers,
             private_addresses,
         } => {
-            let host = url.parse::<http::Uri>().ok();
-            let host = host.as_ref().and_then(http::Uri::host).unwrap_or_default();
-            let tls = match url.starts_with("https:") {
-                true => client_config(roots(None)?),
-                false => trusting_nobody(),
-            };
-            let mut client = reqwest::Client::builder()
-                .tls_backend_preconfigured(tls.map_err(|error| error.to_string())?)
-                .redirect(Policy::none())
-                .no_proxy()
-                .pool_max_idle_per_host(0)
-                .connect_timeout(config.connect);
-            if !private_addresses && !is_private_name(host) {
-                client = client.dns_resolver(PublicAddresses);
-            }
-            let client = client.build().map_err(|error| error.to_string())?;
+            let client = http_client(url, *private_addresses, config.connect)?;
             let headers = headers.iter();
             let headers = headers.map(|(name, value)| (name.clone(), value.value()));
             let mut transport = StreamableHttpClientTransportConfig::with_uri(url.as_str())
@@ -303,10 +289,7 @@ async fn connect(config: &McpConfig, changed: &Arc<Notify>) -> Result<Connection
             transport.max_json_response_size = MESSAGE_BYTES;
             transport.max_concurrent_requests = MOST_CALLS;
             let transport = StreamableHttpClientTransport::with_client(client, transport);
-            handler
-                .serve(transport)
-                .await
-                .map_err(|error| cause(&error))
+            handler.serve(transport).await
         }
         McpEndpoint::Command {
             program,
@@ -318,31 +301,41 @@ async fn connect(config: &McpConfig, changed: &Arc<Notify>) -> Result<Connection
             command.args(arguments).env_clear().envs(environment);
             let builder = TokioChildProcess::builder(command).stderr(Stdio::null());
             let (transport, _) = builder.spawn().map_err(|error| error.to_string())?;
-            handler
-                .serve(transport)
-                .await
-                .map_err(|error| cause(&error))
+            handler.serve(transport).await
         }
-    }
+    };
+    served.map_err(|error| innermost_cause(&error))
 }
 
-/// Returns an error with its causes, for the log.
-fn cause(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
+/// Returns a client that contacts no address but that of this URL: it follows no redirect and uses no proxy.
+fn http_client(
+    url: &str,
+    private_addresses: bool,
+    connect: Duration,
+) -> Result<reqwest::Client, String> {
+    let host = url.parse::<http::Uri>().ok();
+    let host = host.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let tls = match url.starts_with("https:") {
+        true => client_config(roots(None)?),
+        false => trusting_nobody(),
+    };
+    let mut client = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls.map_err(|error| error.to_string())?)
+        .redirect(Policy::none())
+        .no_proxy()
+        .pool_max_idle_per_host(0)
+        .connect_timeout(connect);
+    if !private_addresses && !is_private_name(host) {
+        client = client.dns_resolver(PublicAddresses);
     }
-    text
-}
-
-async fn tools(config: &McpConfig, connection: &Connection) -> Result<Arc<[ListedTool]>, String> {
-    listed(config, connection.peer()).await
+    client.build().map_err(|error| error.to_string())
 }
 
 async fn listed(config: &McpConfig, peer: &Peer<RoleClient>) -> Result<Arc<[ListedTool]>, String> {
-    let all = peer.list_all_tools().await.map_err(|error| cause(&error))?;
+    let all = peer
+        .list_all_tools()
+        .await
+        .map_err(|error| innermost_cause(&error))?;
     if all.len() > MOST_TOOLS {
         return Err(format!(
             "it lists {} tools; at most {MOST_TOOLS} are used",
