@@ -3,17 +3,19 @@
 use super::limits::{BYTES, NUMBER};
 use super::mistakes::Mistakes;
 use super::rows::{self, table};
-use super::upstreams::without_scheme;
+use super::upstreams::server_url;
 use super::values::Seconds;
 use super::variable;
 use crate::quantity::read_size;
 use crate::secret::{self, Secret};
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// URL of a server, as errors show it.
+const EXAMPLE: &str = "https://tools.example/mcp";
 /// Variables of the environment without which programs may not run.
 const VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
@@ -153,11 +155,8 @@ impl ToolsFile {
             .filter_map(|(at, file)| McpConfig::resolve(at, file, mistakes))
             .collect();
         for (at, one) in self.mcp.iter().enumerate() {
-            let earlier = self.mcp.iter().take(at);
-            if let Some(other) = earlier
-                .into_iter()
-                .position(|other| other.label == one.label)
-            {
+            let mut earlier = self.mcp.iter().take(at);
+            if let Some(other) = earlier.position(|other| other.label == one.label) {
                 let why = format!(
                     "\"{}\" is the label of tools.mcp[{other}] already",
                     one.label
@@ -225,7 +224,7 @@ fn endpoint(
     match (file.url.as_str(), file.command.split_first()) {
         ("", None) => mistakes.add_none(
             &path("url"),
-            "missing; an address such as https://tools.example/mcp, or command = [\"PROGRAM\", …]",
+            format!("missing; an address such as {EXAMPLE}, or command = [\"PROGRAM\", …]"),
         ),
         ("", Some((program, arguments))) => {
             if file.headers_file != Path::new("") {
@@ -244,7 +243,7 @@ fn endpoint(
         }
         (_, Some(_)) => mistakes.add_none(&path("command"), "excludes url; give one of the two"),
         (url, None) => {
-            if let Err(why) = check_url(url) {
+            if let Err(why) = server_url(url, EXAMPLE, "headers_file") {
                 return mistakes.add_none(&path("url"), why);
             }
             Some(McpEndpoint::Http {
@@ -254,20 +253,6 @@ fn endpoint(
             })
         }
     }
-}
-
-fn check_url(url: &str) -> Result<(), String> {
-    let example = || "must be an address such as https://tools.example/mcp".to_owned();
-    let bare = || without_scheme(url).unwrap_or_else(example);
-    let uri: Uri = url.parse().map_err(|_| bare())?;
-    let authority = uri.authority().ok_or_else(bare)?;
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(bare());
-    }
-    if authority.as_str().contains('@') {
-        return Err("must not carry a user name or password; use headers_file".to_owned());
-    }
-    Ok(())
 }
 
 /// Reads a file of headers: lines such as `authorization: Bearer KEY`. Empty without a file.

@@ -227,31 +227,14 @@ fn target(url: &str) -> Result<TargetTable, String> {
     if url.is_empty() {
         return Err("missing; an address such as http://127.0.0.1:8000".to_owned());
     }
-    let example = || "must be an address such as http://127.0.0.1:8000".to_owned();
-    let bare = || without_scheme(url).unwrap_or_else(example);
-    let uri: Uri = url.parse().map_err(|_| bare())?;
-    let (secure, usual) = match uri.scheme_str() {
-        Some("http") => (false, 80),
-        Some("https") => (true, 443),
-        _ => return Err(bare()),
-    };
-    let authority = uri.authority().ok_or_else(example)?;
-    if authority.as_str().contains('@') {
-        return Err("must not carry a user name or password; use api_key_file".to_owned());
+    let example = "http://127.0.0.1:8000";
+    let (uri, port) = server_url(url, example, "api_key_file")?;
+    if uri.query().is_some() {
+        return Err(format!("must be an address such as {example}"));
     }
-    if uri.query().is_some() || authority.host().is_empty() {
-        return Err(example());
-    }
-    // An invalid port is a mistake, and not replaced by the default.
-    let written = authority
-        .as_str()
-        .strip_prefix(authority.host())
-        .unwrap_or("");
-    let port = match written.strip_prefix(':').map(str::parse::<u16>) {
-        None => usual,
-        Some(Ok(port)) if port > 0 => port,
-        Some(_) => return Err("the port must be a number from 1 to 65535".to_owned()),
-    };
+    let secure = uri.scheme_str() == Some("https");
+    let host = uri.host().unwrap_or_default();
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
     let path = uri.path().trim_end_matches('/');
     if let Some(base) = relay::before_route(path) {
         let scheme = if secure { "https" } else { "http" };
@@ -261,16 +244,48 @@ fn target(url: &str) -> Result<TargetTable, String> {
     }
     let prefix = path.strip_suffix("/v1").unwrap_or(path);
     Ok(TargetTable {
-        host: authority.host().to_owned(),
+        host: host.to_owned(),
         port,
         prefix: prefix.to_owned(),
         secure,
     })
 }
 
+/// Reads the URL of a server, and returns it with its port. `example`: such a URL. `secret`: the key that takes what a
+/// user name or password would be for.
+pub(super) fn server_url(url: &str, example: &str, secret: &str) -> Result<(Uri, u16), String> {
+    let example = || format!("must be an address such as {example}");
+    let bare = || without_scheme(url).unwrap_or_else(example);
+    let uri: Uri = url.parse().map_err(|_| bare())?;
+    let usual = match uri.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return Err(bare()),
+    };
+    let authority = uri.authority().ok_or_else(example)?;
+    if authority.as_str().contains('@') {
+        return Err(format!(
+            "must not carry a user name or password; use {secret}"
+        ));
+    }
+    if authority.host().is_empty() {
+        return Err(example());
+    }
+    // An invalid port is a mistake, and not replaced by the default.
+    let written = authority
+        .as_str()
+        .strip_prefix(authority.host())
+        .unwrap_or("");
+    match written.strip_prefix(':').map(str::parse::<u16>) {
+        None => Ok((uri, usual)),
+        Some(Ok(port)) if port > 0 => Ok((uri, port)),
+        Some(_) => Err("the port must be a number from 1 to 65535".to_owned()),
+    }
+}
+
 /// Returns advice for a URL without a scheme. The text is repeated only if it has a port or names this machine;
 /// otherwise it may be a misplaced secret.
-pub(super) fn without_scheme(url: &str) -> Option<String> {
+fn without_scheme(url: &str) -> Option<String> {
     let whole = format!("http://{url}");
     let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
     let is_address = uri.port_u16().is_some()
