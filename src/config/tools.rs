@@ -46,14 +46,14 @@ table! {
     }
 }
 
-/// Whether clients have to approve the calls of a server's tools.
+/// Rule for the calls that clients have to approve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalRule {
-    /// Each call, except of tools in `without_approval`.
+    /// Clients approve each call, except of tools in `without_approval`.
     #[default]
     Always,
-    /// None, unless the request asks for approvals.
+    /// Clients approve no call, unless their request asks for approvals.
     Never,
 }
 
@@ -77,11 +77,11 @@ pub struct ToolsConfig {
 pub struct McpConfig {
     /// Label by which requests name the server.
     pub label: Arc<str>,
-    /// Where the server is.
+    /// Endpoint of the server.
     pub endpoint: McpEndpoint,
     /// Tools that may be called; empty: all.
     pub allowed_tools: Vec<String>,
-    /// Whether clients have to approve calls.
+    /// Rule for the calls that clients have to approve.
     pub require_approval: ApprovalRule,
     /// Tools whose calls need no approval.
     pub without_approval: Vec<String>,
@@ -91,7 +91,7 @@ pub struct McpConfig {
     pub call: Duration,
 }
 
-/// Where a server of tools is.
+/// Endpoint of a server of tools.
 #[derive(Clone, Debug)]
 pub enum McpEndpoint {
     /// Server over HTTP (streamable HTTP).
@@ -100,7 +100,7 @@ pub enum McpEndpoint {
         url: String,
         /// Headers that it gets.
         headers: Vec<(HeaderName, Secret)>,
-        /// True if its name may stand for a private address.
+        /// True if its name may resolve to a private address.
         private_addresses: bool,
     },
     /// Program that samewire starts.
@@ -212,7 +212,7 @@ fn is_label(label: &str) -> bool {
     (1..=64).contains(&label.len()) && label.bytes().all(is_allowed)
 }
 
-/// Returns where the server is: exactly one of `url` and `command` is set.
+/// Returns the endpoint of a server: exactly one of `url` and `command` is set.
 fn endpoint(
     file: &McpFile,
     path: &dyn Fn(&str) -> String,

@@ -89,7 +89,7 @@ fallbacks! {
     /// takes none (engines E.2).
     BudgetLeftOut = "budget_left_out", RuleChange::BudgetLeftOut,
         "the budget for reasoning was left out, because the engine has no reasoning parser", "engines E.2";
-    /// Does not request the prompt with the answer, which what is in front of vLLM may refuse (engines G.12).
+    /// The prompt is not requested with the answer: a gateway in front of vLLM may refuse the field (engines G.12).
     PromptNotRequested = "prompt_not_requested", RuleChange::Drop(&["return_prompt_text"]),
         "the prompt was not requested with the answer, because the engine refuses that", "engines G.12";
 }

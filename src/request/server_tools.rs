@@ -4,11 +4,11 @@ use crate::json::write_string;
 use bytes::BytesMut;
 use std::sync::Arc;
 
-/// What the servers of tools offer, in the order of the configuration.
+/// Lists of the servers' tools, in the order of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerToolLists(pub Vec<ServerToolList>);
 
-/// What one server of tools offers.
+/// List of one server's tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerToolList {
     /// Label by which requests name the server.

@@ -467,7 +467,7 @@ impl Metrics {
             out,
         );
         self.tool_seconds
-            .render("samewire_tool_seconds", "What calls of tools take.", out);
+            .render("samewire_tool_seconds", "Duration of calls of tools.", out);
     }
 
     /// Writes what is counted by model, and the attempts.

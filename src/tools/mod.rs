@@ -1,7 +1,7 @@
-//! Tools that samewire runs: the servers of the configuration, what they offer, and calls of their tools.
+//! Tools that samewire runs: connections to the servers of the configuration, lists of their tools, and calls.
 //!
 //! Takes: a configuration, and calls. Gives: lists of tools, and the outcome of each call. Remembers: one connection to
-//! each server, and its list. Never: contacts an address that the operator has not listed, shows a server anything of
+//! each server, and its list. Never: contacts an address that the operator has not listed, sends a server anything of
 //! the client but the arguments of a call, logs arguments or outputs.
 
 mod mcp;
@@ -34,7 +34,7 @@ impl ToolServers {
         }
     }
 
-    /// Returns the limits of their use.
+    /// Returns the configuration, with the limits of their use.
     pub fn config(&self) -> &ToolsConfig {
         &self.config
     }
@@ -46,7 +46,7 @@ impl ToolServers {
         }
     }
 
-    /// Returns what the servers offer now.
+    /// Returns the current lists of the servers' tools.
     pub fn lists(&self) -> ServerToolLists {
         ServerToolLists(self.servers.iter().map(|server| server.list()).collect())
     }
@@ -68,7 +68,7 @@ impl ToolServers {
             .find(|server| *server.config.label == *call.tool.server);
         let outcome = match server {
             Some(server) => server.call(&call.tool.name, &call.arguments).await,
-            None => mcp::failed("the server is not configured any more"),
+            None => mcp::failed("the server is no longer configured"),
         };
         let outcome = output::bounded(outcome, self.config.output_bytes);
         let word = match &outcome {

@@ -1,5 +1,5 @@
-//! Resolution of the names of tool servers: a name that stands for a private address is refused, unless the operator
-//! allows it, so that whoever controls the name cannot direct samewire into the network that it runs in.
+//! Resolution of the names of tool servers. A name with a private address is refused unless the operator allows it: the
+//! owner of a name could otherwise direct samewire to servers of the operator's own network.
 
 use crate::request::media::{is_public_v4, is_public_v6};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -15,7 +15,7 @@ impl Resolve for PublicAddresses {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<SocketAddr> = found.collect();
             if found.iter().any(|address| !is_public(address.ip())) {
-                let why = "it stands for a private address; private_addresses = true allows that";
+                let why = "its name has a private address; private_addresses = true allows that";
                 return Err(io::Error::other(why).into());
             }
             Ok(Box::new(found.into_iter()) as Addrs)

@@ -11,12 +11,12 @@ tests find them by environment:
     SAMEWIRE_SCRIPTED   base URL of the proxy in front of engine.py
     SAMEWIRE_RECORDED   base URL of the proxy in front of the recorded traffic
     SAMEWIRE_BATCHES    base URL of another one in front of engine.py, which serves batches
+    SAMEWIRE_TOOLS      base URL of one in front of engine.py that runs tools (Python alone)
     SAMEWIRE_FIXTURES   the folder of the recorded traffic
     SAMEWIRE_MESSAGES_VLLM, SAMEWIRE_MESSAGES_SGLANG
                         URL of the proxy in front of messages.py of that shape
     SAMEWIRE_MESSAGES_KEYED
                         the same of the first shape, with keys (KEYS)
-    SAMEWIRE_TOOLS      base URL of one in front of engine.py that runs tools (Python alone)
     SAMEWIRE_MESSAGES_PATIENT
                         the same, with pings after a second of silence
 """

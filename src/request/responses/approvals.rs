@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 impl ResponsesRequest {
-    /// Returns the items that tell the client which tools there are, for servers of which the conversation has none.
+    /// Returns an item with the list of tools for each server whose list the conversation does not have.
     pub fn tool_lists<'a>(&self, items: impl Iterator<Item = &'a str>) -> Vec<String> {
         let is_list = |item: &&str| item.contains("mcp_list_tools");
         let known = items.filter(is_list);

@@ -1,4 +1,4 @@
-//! Names of functions for tools that have names of another form: in a namespace, or at a server.
+//! Function names for tools of a namespace or of a server, whose own names may be taken or have another form.
 
 use crate::wire::ident;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ pub(super) const LONGEST: usize = 64;
 /// Number of hash digits that replace the rest of a name that is too long.
 const DIGITS: usize = 8;
 
-/// Returns true if a function may have this name, and none has it.
+/// Returns true if a function may have this name and no other has it.
 pub(super) fn is_free(name: &str, taken: &HashMap<String, usize>) -> bool {
     (1..=LONGEST).contains(&name.len()) && name.chars().all(is_of_name) && !taken.contains_key(name)
 }
@@ -17,8 +17,8 @@ fn is_of_name(sign: char) -> bool {
     sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_')
 }
 
-/// Returns the function's name for a tool of a server whose own name is taken or no function's: label and name, as far as
-/// they fit, and a hash of both.
+/// Returns the function name of a server's tool whose own name is taken or not allowed: label and name, as far as they
+/// fit, and a hash of both.
 pub(super) fn function_name(label: &str, name: &str) -> String {
     let full = format!("{label}__{name}");
     let head = full.chars().take(LONGEST - DIGITS - 1);

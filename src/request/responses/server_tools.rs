@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Type of the tool that names a server.
 pub(super) const MCP: &str = "mcp";
-/// Members by which a client would log in at a server. They reach none: the operator's do.
+/// Members with a client's credentials for a server. They reach no server; it gets the operator's.
 const CREDENTIALS: [&str; 2] = ["authorization", "headers"];
 /// Maximum number of names in a filter.
 const MOST: usize = 1024;
@@ -76,7 +76,7 @@ impl UsedServer {
         }))
     }
 
-    /// Returns the item that tells the client what the server offers, as JSON.
+    /// Returns the item with the list of the server's tools for the client, as JSON.
     pub(super) fn list_item(&self) -> String {
         let mut out = BytesMut::from(&b"{\"server_label\":"[..]);
         write_string(&self.label, &mut out);
@@ -131,7 +131,7 @@ impl ToolFilter {
         }))
     }
 
-    /// Returns true if the filter says something, and that fits the tool.
+    /// Returns true if the filter is not empty and the tool passes it.
     fn names_some(&self, tool: &ListedTool) -> bool {
         (self.names.is_some() || self.read_only.is_some()) && self.has(tool)
     }
@@ -143,7 +143,7 @@ impl ToolFilter {
     }
 }
 
-/// Calls that the client wants to approve. Without a word of it, all.
+/// Calls that the client wants to approve; by default, all.
 enum ApprovalPolicy {
     All,
     None,
@@ -192,7 +192,7 @@ impl ApprovalPolicy {
     }
 }
 
-/// Returns a tool of type `mcp` without the client's credentials, which are neither for the answer nor for the store; `None`
+/// Returns a tool of type `mcp` without the client's credentials, which neither the answer nor the store may have; `None`
 /// if it has none.
 pub(super) fn without_credentials(tool: Raw<'_>) -> Option<String> {
     let Members(members) = Members::of(tool.get())?;

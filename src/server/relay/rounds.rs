@@ -1,5 +1,5 @@
 //! Rounds: an answer whose engine calls tools pauses, and goes on with another engine answer once the outputs of the
-//! calls are there (wire-format 4.10).
+//! calls are there (wire-format 4.10 and 4.14).
 //!
 //! ```text
 //! engine's answer ─→ pause ─→ outputs ─→ next request, same writer ─→ engine's answer ─→ … ─→ end
@@ -53,10 +53,10 @@ pub(in crate::server) trait Rounds: Send {
 
 /// State of an answer after its outputs.
 pub(in crate::server) enum Resumed {
-    /// It goes on with another engine request, to a conversation that has gained these items: those of the paused
+    /// The answer goes on with another engine request. These items are new in the conversation: those of the paused
     /// answer, and the outputs of its calls.
     Continues(Vec<Item>),
-    /// It has ended.
+    /// The answer has ended.
     Ended,
 }
 

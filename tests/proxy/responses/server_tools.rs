@@ -658,7 +658,7 @@ async fn fault_u60_a_client_leaves_while_a_tool_runs() {
     world.end().await;
 }
 
-/// What a client sends for a server reaches none, and neither key nor arguments are in the log.
+/// A client's credentials reach no server; the log has neither keys nor arguments.
 #[tokio::test]
 async fn fault_u61_keys_of_clients_and_of_servers_stay_apart() {
     let server = tool_server().await;

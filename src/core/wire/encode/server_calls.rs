@@ -1,5 +1,5 @@
-//! Encoder adapter for tools that samewire runs: the model's calls of them become items of the Responses API, and the
-//! answer pauses after them until it is told their outcomes (wire-format 4.14).
+//! Encoder adapter for tools that samewire runs. The model's calls of these tools become items of the Responses API, and
+//! the answer pauses after the calls until their outcomes are known (wire-format 4.14).
 //!
 //! ```text
 //! engine's answer ─→ calls ─→ pause ─→ outcomes ─→ the next engine's answer ─→ … ─→ end
@@ -29,7 +29,7 @@ pub struct ServerCalls {
     /// True once the answer has begun.
     begun: bool,
     round: Round,
-    /// Number of items that it has begun, by which the inner encoder knows them.
+    /// Number of items begun so far. The inner encoder knows each by its number.
     items: u32,
     /// Usage of the earlier rounds, and of all rounds.
     before: Option<Usage>,
@@ -56,7 +56,7 @@ struct Round {
 /// Call of the current round.
 struct RoundCall {
     call: ServerCall,
-    /// Number of its item; `None` for a call that waits for an approval, which has another item.
+    /// Number of its item `mcp_call`; `None` for a call that needs an approval first.
     item: Option<u32>,
     /// True once its arguments are complete.
     is_complete: bool,

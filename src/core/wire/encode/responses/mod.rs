@@ -184,7 +184,7 @@ impl Response {
         self.object_as(&ResponseEnding::Queued)
     }
 
-    /// Writes the opening events of an answer, with an id of its own if no engine has answered yet.
+    /// Writes the opening events of an answer. Without an engine's answer it has an id that samewire has made.
     pub fn begin_without_engine(&mut self, out: &mut OutputBuffer) {
         if self.object.id().is_empty() {
             self.object.begin_without_head(&self.id, &self.reply.model);
