@@ -22,61 +22,60 @@ impl ResponsesRequest {
         let new = servers.filter(|server| !known.iter().any(|label| **label == *server.label));
         new.map(UsedServer::list_item).collect()
     }
+}
 
-    /// Returns the calls that the client has approved and that have not run, in order. `earlier`: items of the
-    /// conversation before the input. `input`: those of the input.
-    ///
-    /// # Errors
-    /// Fails if no item of the conversation asks for an approval, if it has been answered before, or if the request does
-    /// not offer the tool.
-    pub fn approved_calls<'a>(
-        &self,
-        earlier: impl Iterator<Item = &'a str>,
-        input: impl Iterator<Item = &'a str>,
-    ) -> Result<Vec<ServerCall>, Failure> {
-        let (mut requests, mut ran) = (HashMap::new(), HashSet::new());
-        let mut answers: Vec<(String, bool, Option<usize>)> = Vec::new();
-        let mut known = HashSet::new();
-        let earlier = earlier.map(|item| (None, item));
-        let input = input.enumerate().map(|(at, item)| (Some(at), item));
-        for (at, item) in earlier
-            .chain(input)
-            .filter(|(_, item)| item.contains("mcp_"))
-        {
-            let id = |key| json::member(item, key).unwrap_or_default();
-            match json::member(item, "type").as_deref() {
-                Some("mcp_approval_request") => _ = requests.insert(id("id"), item),
-                Some("mcp_call") => _ = ran.insert(id("approval_request_id")),
-                Some("mcp_approval_response") => {
-                    let approve = json::raw_member(item, "approve");
-                    let id = id("approval_request_id");
-                    if let Some(at) = at.filter(|_| !known.insert(id.clone())) {
-                        return Err(refused(at, "it has been answered before"));
-                    }
-                    answers.push((id, approve.is_some_and(|flag| flag.get() == "true"), at));
+/// Returns the calls that the client has approved and that have not run, in order. `tools`: those of the
+/// request, by the engine's names. `earlier`: items of the conversation before the input. `input`: those of the input.
+///
+/// # Errors
+/// Fails if no item of the conversation asks for an approval, if it has been answered before, or if the request does
+/// not offer the tool.
+pub fn approved_calls<'a>(
+    tools: &HashMap<String, Arc<ServerTool>>,
+    earlier: impl Iterator<Item = &'a str>,
+    input: impl Iterator<Item = &'a str>,
+) -> Result<Vec<ServerCall>, Failure> {
+    let (mut requests, mut ran) = (HashMap::new(), HashSet::new());
+    let mut answers: Vec<(String, bool, Option<usize>)> = Vec::new();
+    let mut known = HashSet::new();
+    let earlier = earlier.map(|item| (None, item));
+    let input = input.enumerate().map(|(at, item)| (Some(at), item));
+    for (at, item) in earlier
+        .chain(input)
+        .filter(|(_, item)| item.contains("mcp_"))
+    {
+        let id = |key| json::member(item, key).unwrap_or_default();
+        match json::member(item, "type").as_deref() {
+            Some("mcp_approval_request") => _ = requests.insert(id("id"), item),
+            Some("mcp_call") => _ = ran.insert(id("approval_request_id")),
+            Some("mcp_approval_response") => {
+                let approve = json::raw_member(item, "approve");
+                let id = id("approval_request_id");
+                if let Some(at) = at.filter(|_| !known.insert(id.clone())) {
+                    return Err(refused(at, "it has been answered before"));
                 }
-                _ => {}
+                answers.push((id, approve.is_some_and(|flag| flag.get() == "true"), at));
             }
+            _ => {}
         }
-        let tools = self.tools.server_tools();
-        let mut calls = Vec::new();
-        for (id, _, at) in answers
-            .into_iter()
-            .filter(|(id, approved, _)| *approved && !ran.contains(id))
-        {
-            let call = requests
-                .get(&id)
-                .ok_or("no item of the conversation asks for it");
-            let call = call.and_then(|request| call_of(&id, request, &tools));
-            match (call, at) {
-                (Ok(call), _) => calls.push(call),
-                (Err(why), Some(at)) => return Err(refused(at, why)),
-                // An earlier request should have run it.
-                (Err(_), None) => {}
-            }
-        }
-        Ok(calls)
     }
+    let mut calls = Vec::new();
+    for (id, _, at) in answers
+        .into_iter()
+        .filter(|(id, approved, _)| *approved && !ran.contains(id))
+    {
+        let call = requests
+            .get(&id)
+            .ok_or("no item of the conversation asks for it");
+        let call = call.and_then(|request| call_of(&id, request, tools));
+        match (call, at) {
+            (Ok(call), _) => calls.push(call),
+            (Err(why), Some(at)) => return Err(refused(at, why)),
+            // An earlier request should have run it.
+            (Err(_), None) => {}
+        }
+    }
+    Ok(calls)
 }
 
 fn refused(at: usize, why: &str) -> Failure {

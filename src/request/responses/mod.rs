@@ -23,6 +23,7 @@ pub mod summary;
 mod tools;
 mod turns;
 
+pub use approvals::approved_calls;
 pub use inputs::{Capabilities, ChatInputs, PriorityOrder};
 pub use sealed::UnreadableReasoning;
 pub use settings::ResponsesSettings;

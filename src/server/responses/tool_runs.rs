@@ -1,7 +1,7 @@
 //! Rounds of an answer whose calls samewire runs (wire-format 4.14).
 
 use super::history::LoadedHistory;
-use crate::request::responses::ResponsesRequest;
+use crate::request::responses::{ResponsesRequest, approved_calls};
 use crate::server::App;
 use crate::server::relay::rounds::{PendingOutputs, Resumed, Rounds};
 use crate::server::storage::persist::{PendingWrite, ResponseWriter};
@@ -41,8 +41,9 @@ impl ToolPlan {
         let Some(servers) = &app.tools else {
             return Ok(None);
         };
-        let approved = request.approved_calls(history.history(), history.items(request))?;
         let tools = request.tools.server_tools();
+        let (earlier, input) = (history.history(), history.items(request));
+        let approved = approved_calls(&tools, earlier, input)?;
         if !request.tools.names_servers() {
             return Ok(None);
         }
