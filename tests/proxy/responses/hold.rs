@@ -38,6 +38,11 @@ async fn until_event(client: &mut Client, number: &mut u64, kind: &str, call: &s
     }
 }
 
+/// Reads up to the end of the last call of the recording `tools`.
+async fn until_calls(client: &mut Client, number: &mut u64) {
+    until_event(client, number, "response.output_item.done", "call_3").await;
+}
+
 const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
 
 async fn open(world: &World, request: &Request) -> (Client, String, u64) {
@@ -83,13 +88,7 @@ async fn the_answer_goes_on_on_the_same_stream() {
     let scripts = scripts.map(|(at, scene)| scripted(scene, &format!("chatcmpl-{at}"), at < 3));
     let world = World::start(Engine::in_turn(scripts.collect()), Setup::new()).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     let one = r#"{"tool_call_id":"call_2","output":[{"type":"output_text","text":"done"}]}"#;
     assert_eq!(
         pending(&world.request(&hand_in(&id, one)).await),
@@ -110,13 +109,7 @@ async fn the_answer_goes_on_on_the_same_stream() {
         json!([])
     );
     // The same calls again, then text: two more answers of the engine.
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());
@@ -192,13 +185,7 @@ async fn outputs_come_from_any_key_of_the_tenant() {
     ];
     let world = World::start(Engine::in_turn(scripts), Setup::new().config(&keys)).await;
     let (mut client, id, mut number) = open(&world, &held("").without("x-samewire-dialect")).await;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     assert_eq!(
         world
             .request(&with(&hand_in(&id, ALL), OTHER))
@@ -274,13 +261,7 @@ async fn a_held_stream_can_fail() {
     let world = World::start(Engine::in_turn(scripts), setup).await;
     // The engine refuses the continuation.
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     world.request(&hand_in(&id, ALL)).await;
     until_event(&mut client, &mut number, "error", "").await;
     let last = until_event(&mut client, &mut number, "response.failed", "").await;
@@ -306,13 +287,7 @@ async fn a_shutdown_ends_the_wait() {
     let mut samewire = Samewire::start(&Setup::before(&engine).config(lines)).await;
     let mut client = held("").begin(samewire.proxy).await;
     let mut number = 0;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     for _ in 0..2 {
         assert_eq!(client.event().await.unwrap().trim_end(), ": keepalive");
     }
@@ -355,13 +330,7 @@ async fn only_what_asks_for_it_is_held() {
     }
     // A client that leaves ends its stream.
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     drop(client);
     let late = hand_in(&id, r#"{"tool_call_id":"call_9","output":"x"}"#);
     late.answer_until(world.proxy(), |answer| answer.head.status == 404)
@@ -410,13 +379,7 @@ async fn all_answers_of_a_stream_are_charged() {
     let setup = Setup::new().config(&entry(KEY, "tokens_per_month = 104\nconcurrency = 1"));
     let world = World::start(Engine::in_turn(scripts), setup).await;
     let (mut client, id, mut number) = open(&world, &held("")).await;
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
     assert_eq!(last["response"]["usage"]["total_tokens"], 26);
@@ -471,13 +434,7 @@ async fn outputs_find_the_attempt_that_answered() {
     let mut number = 0;
     let created = next(&mut client, &mut number).await;
     let id = created["response"]["id"].as_str().unwrap().to_owned();
-    until_event(
-        &mut client,
-        &mut number,
-        "response.output_item.done",
-        "call_3",
-    )
-    .await;
+    until_calls(&mut client, &mut number).await;
     assert_eq!(pending(&world.request(&hand_in(&id, ALL)).await), json!([]));
     until_event(&mut client, &mut number, "response.completed", "").await;
     assert!(client.event().await.is_none());

@@ -63,6 +63,14 @@ fn words(more: &str) -> String {
     format!(r#""tools":[{{"type":"mcp","server_label":"words"{more}}}]"#)
 }
 
+/// Returns a request with a tool that names the server.
+fn asking(stream: bool, more: &str) -> Request {
+    ask(&format!(
+        r#""model":"m","input":"{PROMPT}","stream":{stream},{}"#,
+        words(more)
+    ))
+}
+
 const NEVER: &str = r#","require_approval":"never""#;
 
 /// Returns an answer with these deltas.
@@ -148,10 +156,7 @@ async fn a_call_runs_and_the_answer_goes_on() {
             configured(&server, "require_approval = \"never\""),
         )
         .await;
-        let request = ask(&format!(
-            r#""model":"m","input":"{PROMPT}","stream":{stream},{}"#,
-            words(NEVER)
-        ));
+        let request = asking(stream, NEVER);
         let answer = world.request(&request).await;
         let response = match stream {
             true => {
@@ -251,10 +256,7 @@ async fn what_a_server_answers_with_an_error_is_for_the_model_to_read() {
     ])
     .await;
     let world = World::start(engine, configured(&server, "require_approval = \"never\"")).await;
-    let request = ask(&format!(
-        r#""model":"m","input":"{PROMPT}","stream":true,{}"#,
-        words(NEVER)
-    ));
+    let request = asking(true, NEVER);
     let events = events(&world.request(&request).await);
     let response = &events.last().unwrap()["response"];
     let [one, two] = [&response["output"][1], &response["output"][2]];
@@ -282,10 +284,7 @@ async fn calls_wait_for_approvals() {
     ])
     .await;
     let world = World::start(engine, configured(&server, "")).await;
-    let request = ask(&format!(
-        r#""model":"m","input":"{PROMPT}","stream":true,{}"#,
-        words(NEVER)
-    ));
+    let request = asking(true, NEVER);
     let first = events(&world.request(&request).await);
     let first = &first.last().unwrap()["response"];
     assert_eq!(
@@ -402,10 +401,7 @@ async fn rounds_are_limited_and_may_fail() {
                 server.url()
             ));
             let world = World::start(Engine::in_turn(scripts), setup).await;
-            let request = ask(&format!(
-                r#""model":"m","input":"{PROMPT}","stream":{stream},{}"#,
-                words(NEVER)
-            ));
+            let request = asking(stream, NEVER);
             let answer = world.request(&request).await;
             match stream {
                 true => {
@@ -599,10 +595,7 @@ async fn fault_u59_servers_of_tools_that_misbehave() {
         let lines = "require_approval = \"never\"\ncall = 0.5";
         let setup = configured(&server, lines).allow_errors();
         let world = World::start(finding(true).await, setup).await;
-        let request = ask(&format!(
-            r#""model":"m","input":"{PROMPT}","stream":true,{}"#,
-            words(NEVER)
-        ));
+        let request = asking(true, NEVER);
         let events = events(&world.request(&request).await);
         let response = &events.last().unwrap()["response"];
         assert_eq!(response["status"], "completed", "{what}");
@@ -633,10 +626,7 @@ async fn fault_u60_a_client_leaves_while_a_tool_runs() {
         configured(&server, "require_approval = \"never\""),
     )
     .await;
-    let request = ask(&format!(
-        r#""model":"m","input":"{PROMPT}","stream":true,{}"#,
-        words(NEVER)
-    ));
+    let request = asking(true, NEVER);
     let mut client = world.begin(&request).await;
     while !client
         .event()
@@ -669,10 +659,7 @@ async fn fault_u61_keys_of_clients_and_of_servers_stay_apart() {
     let lines = format!("require_approval = \"never\"\nheaders_file = \"{headers}\"");
     let world = World::start(finding(true).await, configured(&server, &lines)).await;
     let own = r#","require_approval":"never","authorization":"of-the-client","headers":{"x-own":"of-the-client"}"#;
-    let request = ask(&format!(
-        r#""model":"m","input":"{PROMPT}","stream":true,{}"#,
-        words(own)
-    ));
+    let request = asking(true, own);
     let answer = world.request(&request).await;
     let dropped = answer.head.header("x-samewire-dropped").unwrap();
     assert_eq!(dropped, "tools[0].authorization,tools[0].headers");
